@@ -1,0 +1,50 @@
+/* pager.h: tensor <-> page. The store's format is docs/store-format.md, version 1. */
+#ifndef POET_PAGER_H
+#define POET_PAGER_H
+
+#include "blockdev.h"
+
+/* Where one tensor lives outside the arena. Its last sector ends with a check word over its bytes. */
+struct poet_page {
+    uint32_t sector; /* first sector; of slot 0 where there are two */
+    uint32_t bytes;  /* of the tensor; a multiple of 4 */
+};
+
+/* What a store must be, to be ours. Emitted by the generator, one per model. */
+struct poet_store_id {
+    uint8_t model[32];     /* SHA-256 of the ONNX file */
+    uint8_t layout[32];    /* SHA-256 of the page layout */
+    uint32_t sector_bytes; /* the layout's sector */
+    uint32_t slot_sectors; /* slot 1 begins this many sectors after slot 0 */
+    uint32_t sectors;      /* of the whole store */
+};
+
+struct poet_pager {
+    const struct poet_blockdev *dev;
+    const struct poet_store_id *id;
+    unsigned char *bounce; /* one sector, aligned to 8: tails of tensors and check words pass through it */
+    uint32_t step;         /* training steps committed; persistent tensors are valid in slot step & 1 */
+    uint32_t sequence;     /* of the newest superblock */
+};
+
+/* Recognise the store. POET_EFORMAT, POET_EVERSION, POET_EMODEL, POET_ENOSPC or POET_EINVAL (another sector size); the device
+ * is only read. */
+int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, const struct poet_store_id *id, void *bounce);
+
+/* Activations and gradients: one home, undefined between training steps. */
+int poet_page_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
+int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
+
+/* Frozen parameters: as poet_page_in. Persistent tensors (trained parameters, optimizer state, statistics) have two slots:
+ * a step reads the committed one and writes the other. */
+int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
+int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
+
+/* Make what this step wrote the state: one superblock, written last. */
+int poet_commit(struct poet_pager *pager);
+
+/* The check word: h = (h ^ word) * 16777619 over little-endian words; start from POET_CHECK_START. */
+#define POET_CHECK_START 2166136261u
+uint32_t poet_check(uint32_t h, const void *words, size_t bytes);
+
+#endif
