@@ -12,35 +12,50 @@ struct poet_page {
 
 /* What a store must be, to be ours. Emitted by the generator, one per model. */
 struct poet_store_id {
-    uint8_t model[32];     /* SHA-256 of the ONNX file */
-    uint8_t layout[32];    /* SHA-256 of the page layout */
-    uint32_t sector_bytes; /* the layout's sector */
-    uint32_t slot_sectors; /* slot 1 begins this many sectors after slot 0 */
-    uint32_t sectors;      /* of the whole store */
+    uint8_t model[32];      /* SHA-256 of the ONNX file */
+    uint8_t layout[32];     /* SHA-256 of the page layout */
+    uint32_t sector_bytes;  /* the layout's sector */
+    uint32_t erase_sectors; /* superblocks, slots and pages begin at multiples of this; 1 without erasing */
+    uint32_t slot_sectors;  /* slot 1 begins this many sectors after slot 0 */
+    uint32_t sectors;       /* of the whole store */
 };
+
+#define POET_STATE_WORDS 16 /* of the superblock: what else a commit keeps, such as a seed */
 
 struct poet_pager {
-    const struct poet_blockdev *dev;
+    const struct poet_blockdev *dev; /* NULL until the store is recognised, and after a commit that failed */
     const struct poet_store_id *id;
-    unsigned char *bounce; /* one sector, aligned to 8: tails of tensors and check words pass through it */
-    uint32_t step;         /* training steps committed; persistent tensors are valid in slot step & 1 */
-    uint32_t sequence;     /* of the newest superblock */
+    unsigned char *bounce;            /* one sector, aligned to 8: tails and check words pass through it */
+    uint32_t step;                    /* training steps committed: persistent tensors are in slot step & 1 */
+    uint32_t sequence;                /* of the newest superblock */
+    uint32_t state[POET_STATE_WORDS]; /* of the newest superblock; poet_commit writes what is here */
 };
 
-/* Recognise the store. POET_EFORMAT, POET_EVERSION, POET_EMODEL, POET_ENOSPC or POET_EINVAL (another sector size); the device
- * is only read. */
-int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, const struct poet_store_id *id, void *bounce);
+/* Recognise the store; the device is only read.
+ * POET_EINVAL    another sector size, a larger erase unit, a null or misaligned argument
+ * POET_ENOSPC    the device is smaller than the store
+ * POET_EFORMAT   neither superblock is one
+ * POET_EVERSION  a superblock of another format version
+ * POET_ECHECK    superblocks, but none whose check word matches
+ * POET_EMODEL    the store of another model or layout
+ * POET_EIO       the device failed */
+int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, const struct poet_store_id *id,
+                    void *bounce);
+
+/* The moves need an open pager (else POET_ESTATE) and a tensor aligned to 4. POET_EIO: the device failed.
+ * POET_ECHECK: a page's bytes are not those that were written, and so are the tensor's. */
 
 /* Activations and gradients: one home, undefined between training steps. */
 int poet_page_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
-/* Frozen parameters: as poet_page_in. Persistent tensors (trained parameters, optimizer state, statistics) have two slots:
- * a step reads the committed one and writes the other. */
+/* Frozen parameters: poet_page_in. Persistent tensors (trained parameters, optimizer state, statistics) have
+ * two slots: a step reads the committed one and writes the other. */
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
-/* Make what this step wrote the state: one superblock, written last. */
+/* Make what this step wrote the state: one superblock, written last. If that fails, only the device knows
+ * which step is committed: the pager is closed, and opening it again tells. */
 int poet_commit(struct poet_pager *pager);
 
 /* The check word: h = (h ^ word) * 16777619 over little-endian words; start from POET_CHECK_START. */
