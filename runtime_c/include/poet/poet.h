@@ -25,7 +25,7 @@ enum poet_result {
     POET_EVERSION = -13,  /* the store's format version is not ours */
     POET_EMODEL = -14,    /* the store belongs to another model or another plan */
     POET_ECHECK = -15,    /* a page's check word does not match its bytes */
-    POET_ESTATE = -16     /* the store holds no saved state yet */
+    POET_ESTATE = -16     /* the store is not open, or holds no saved state yet */
 };
 
 /* Evaluate EXPR; hand its error to our caller. */
@@ -40,6 +40,17 @@ enum poet_result {
 #define POET_YIELD() ((void)0)
 #endif
 
+/* Opens a step of a schedule: its number and what happens, for the reader; a pause, for the watchdog. */
+#ifndef POET_STEP
+#define POET_STEP(number, what) POET_YIELD();
+#endif
+
+/* The residency at OFFSET bytes in an arena. */
+#define POET_AT(type, arena, offset) ((type *)(void *)((arena) + (offset)))
+
+/* False for Inf and NaN. */
+#define POET_IS_FINITE(x) ((x) - (x) == 0.0f)
+
 /* Where a project wants its arena: __attribute__((section(".ccmram"))), say. */
 #ifndef POET_ARENA_ATTR
 #define POET_ARENA_ATTR
@@ -47,7 +58,7 @@ enum poet_result {
 
 /* What NAME_evaluate adds to. */
 struct poet_metrics {
-    double loss_sum;  /* sum over samples of their loss */
+    float loss_sum;   /* sum over samples of their loss */
     uint32_t count;   /* samples */
     uint32_t correct; /* samples whose first largest output is the label (classification only) */
 };
