@@ -1,0 +1,52 @@
+"""C names for the user's names: valid, short, unique and the same in every run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline "
+    "int long register restrict return short signed sizeof static struct switch typedef union "
+    "unsigned void volatile while bool true false class new delete this template typename namespace "
+    "operator private protected public virtual try catch throw using and or not xor asm export friend "
+    "mutable explicit main arena in loss lr m y x out NULL sum store index stdin stdout stderr errno "
+    "nan inf".split()
+)
+_LONGEST = 48
+
+
+def c_identifier(name: str) -> str:
+    """A C identifier for a name: ``/layer1/conv.weight`` -> ``layer1_conv_weight``.
+
+    Names over 48 characters keep their ends and get eight digits of their SHA-256 between.
+    """
+    text = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_") or "unnamed"
+    if text[0].isdigit():
+        text = f"n{text}"
+    if text in _KEYWORDS:
+        text = f"{text}_"
+    if len(text) > _LONGEST:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        text = f"{text[:20].rstrip('_')}_{digest}_{text[-16:].lstrip('_')}"
+    return text
+
+
+class CNames:
+    """Unique C names, one for each name asked for."""
+
+    def __init__(self, taken: frozenset[str] = frozenset()) -> None:
+        self._taken = set(taken)
+        self._of: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """The C name of a name; the same at each call."""
+        if name not in self._of:
+            wanted = text = c_identifier(name)
+            n = 1
+            while text in self._taken:
+                n += 1
+                text = f"{wanted}_{n}"
+            self._taken.add(text)
+            self._of[name] = text
+        return self._of[name]

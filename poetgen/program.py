@@ -1,0 +1,491 @@
+"""Lower placed schedules to programs. In: MemoryPlans. Out: Program, with nothing left to decide.
+
+A program is three functions (train_step, infer, evaluate) that share arena, parameters and store. Each
+is a tuple of steps; a step holds its C statements, and what the interpreter needs to do the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from poetgen.cost import CostedGraph, aligned
+from poetgen.graph import Node, Tensor
+from poetgen.memory import MemoryPlan, Residency, StoreLayout, layout, workspace_name
+from poetgen.naming import CNames, c_identifier
+from poetgen.op import C_TYPE, Arg, Call, In, Kernel, Out, Raw, Spec, Struct, Workspace
+from poetgen.schedule import Compute, Free, Move, PageIn, PageOut
+
+Space = Literal["arena", "ram", "flash", "caller", "scalar"]
+Verb = Literal[
+    "compute", "in place", "recompute", "update", "page in", "page out", "write back", "move", "restore"
+]
+POINTER_BYTES = 4
+HEADER_BYTES = POINTER_BYTES + 2 * 4
+"""Of struct NAME: the arena's address, the seed and the step counter."""
+PAGER_BYTES = 3 * POINTER_BYTES + 2 * 4
+"""sizeof(struct poet_pager) on a 32-bit core; the generated code asserts it."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a step finds a tensor: ``Operand("conv1/y", spec, "arena", 1568, "conv1_y")``."""
+
+    tensor: str
+    spec: Spec
+    space: Space
+    offset: int
+    c: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the schedule. ``statements`` are C; the rest says the same to the interpreter."""
+
+    number: int
+    verb: Verb
+    statements: tuple[str, ...]
+    node: Node | None
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    phase: str
+    frees: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A residency's name in C: ``float *const conv1_y = POET_AT(float, arena, 0); /* steps 0..7 */``."""
+
+    c: str
+    ctype: str
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A ``static const struct`` of a kernel's sizes."""
+
+    c: str
+    ctype: str
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Function:
+    """One of train_step, infer, evaluate."""
+
+    name: str
+    plan: MemoryPlan
+    pointers: tuple[Pointer, ...]
+    steps: tuple[Step, ...]
+    constants: tuple[Constant, ...]
+    pages: tuple[tuple[str, int, int], ...]
+    """C name, sector, bytes of each page it names."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A parameter or state of ``struct NAME``, or a frozen one in code flash."""
+
+    c: str
+    tensor: str
+    spec: Spec
+    kind: str
+
+
+@dataclass(frozen=True)
+class RamRow:
+    """A row of the RAM table, in bytes on the 32-bit target."""
+
+    what: str
+    nbytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What the templates print and the interpreter runs."""
+
+    name: str
+    costed: CostedGraph
+    train: Function | None
+    infer: Function
+    evaluate: Function | None
+    members: tuple[Member, ...]
+    frozen: tuple[Member, ...]
+    store: StoreLayout
+    stored: tuple[Tensor, ...]
+    kernels: tuple[Kernel, ...]
+    arena_bytes: int
+    ram: tuple[RamRow, ...]
+    struct_bytes: int
+    layout_sha256: str
+    input_names: Mapping[str, str]
+    label: Tensor | None
+    classes: int | None
+
+    @property
+    def uses_store(self) -> bool:
+        """Does any function page?"""
+        return bool(self.store.pages)
+
+    @property
+    def peak_bytes(self) -> int:
+        """All of the RAM table (CONTRACT: what --ram counts)."""
+        return sum(r.nbytes for r in self.ram)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """Those that exist."""
+        return tuple(f for f in (self.train, self.infer, self.evaluate) if f is not None)
+
+
+def static_bytes(training_inputs: Iterable[Tensor], sector_bytes: int | None) -> int:
+    """RAM beside arena and parameters: header of the struct, pager and bounce sector, input and label buffers."""
+    buffers = sum(aligned(t.spec.nbytes) for t in training_inputs)
+    return buffers + _struct_bytes((), sector_bytes)
+
+
+def _struct_bytes(members: Sequence[Member], sector_bytes: int | None) -> int:
+    """sizeof(struct NAME) under ILP32: arena pointer, seed, pager, bounce sector, members."""
+    size = HEADER_BYTES
+    if sector_bytes is not None:
+        size = aligned(size + PAGER_BYTES) + sector_bytes
+    size = aligned(size)
+    for member in members:
+        size += aligned(member.spec.nbytes)
+    return aligned(size)
+
+
+def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | None = None) -> Program:
+    """Join the plans of the three functions into one program."""
+    home = train or infer
+    costed = home.schedule.costed
+    model = costed.training.model
+    others = tuple(p for p in (infer, evaluate) if p is not None and p is not home)
+    store = layout(home, others)
+    name = c_identifier(model.name)
+    names = CNames(frozenset({name}))
+    in_ram = set(home.in_ram)
+    tensors = costed.training.tensors
+    members = tuple(
+        Member(names(t.name), t.name, t.spec, t.kind)
+        for t in tensors.values()
+        if t.persistent and t.name in in_ram
+    )
+    stored = tuple(tensors[t] for t in home.in_store)
+    frozen: dict[str, Member] = {}
+    for plan in (home, *others):
+        for t in plan.schedule.costed.training.of_kind("const"):
+            frozen.setdefault(t.name, Member(names(f"{name} {t.name}"), t.name, t.spec, t.kind))
+    inputs = {name: names(name) for name in model.inputs}
+    lowering = _Lowering(store, {m.tensor: m.c for m in members}, frozen, inputs, names)
+    functions = {
+        "train_step": lowering.function("train_step", train) if train else None,
+        "infer": lowering.function("infer", infer, home),
+        "evaluate": lowering.function("evaluate", evaluate, home) if evaluate else None,
+    }
+    made = [f for f in functions.values() if f]
+    arena_bytes = max(f.plan.arena_bytes for f in made)
+    sector = store.sector_bytes if store.pages else None
+    struct_bytes = _struct_bytes(members, sector)
+    label = next(iter(costed.training.of_kind("label")), None)
+    buffers = [*(tensors[i] for i in model.inputs if i in tensors), *((label,) if label else ())]
+    by_kind = {
+        k: sum(aligned(m.spec.nbytes) for m in members if m.kind == k)
+        for k in ("param", "state", "statistic")
+    }
+    ram = [
+        RamRow("arena", arena_bytes),
+        RamRow("parameters in RAM", by_kind["param"]),
+        RamRow("optimizer state in RAM", by_kind["state"]),
+        RamRow("batch-norm statistics in RAM", by_kind["statistic"]),
+        RamRow("pager: state and bounce sector", PAGER_BYTES + sector if sector else 0),
+        RamRow("rest of struct", HEADER_BYTES if sector else aligned(HEADER_BYTES)),
+        RamRow("input and label of one batch", sum(aligned(t.spec.nbytes) for t in buffers)),
+    ]
+    classes = None
+    if label is not None and costed.training.loss_name == "cross_entropy":
+        classes = model.spec(model.outputs[0]).shape[-1]
+        loss_node = next(n for n in costed.training.nodes if n.phase == "loss")
+        classes = loss_node.in_specs[0].shape[1]
+    return Program(
+        name=name,
+        costed=costed,
+        train=functions["train_step"],
+        infer=functions["infer"] or made[0],
+        evaluate=functions["evaluate"],
+        members=members,
+        frozen=tuple(frozen.values()),
+        store=store,
+        stored=stored,
+        kernels=tuple(sorted(lowering.kernels, key=lambda k: (k.family, k.symbol))),
+        arena_bytes=arena_bytes,
+        ram=tuple(r for r in ram if r.nbytes),
+        struct_bytes=struct_bytes,
+        layout_sha256=_layout_digest(store),
+        input_names=inputs,
+        label=label,
+        classes=classes,
+    )
+
+
+def _layout_digest(store: StoreLayout) -> str:
+    """SHA-256 of what must agree for a store to be usable by a program."""
+    rows = [[p.tensor, p.region, p.sector, p.nbytes] for p in store.pages.values()]
+    text = json.dumps([store.sector_bytes, store.slot_sectors, store.sectors, rows])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Lowering:
+    """Turns actions into steps, one function after the other."""
+
+    def __init__(
+        self,
+        store: StoreLayout,
+        members: Mapping[str, str],
+        frozen: Mapping[str, Member],
+        inputs: Mapping[str, str],
+        names: CNames,
+    ) -> None:
+        self.store = store
+        self.members = members
+        self.frozen = frozen
+        self.inputs = inputs
+        self.names = names
+        self.kernels: set[Kernel] = set()
+        self.structs: dict[Struct, Constant] = {}
+
+    def function(self, name: str, plan: MemoryPlan, home: MemoryPlan | None = None) -> Function:
+        """Steps of one plan; with ``home``, its boundary tensors are brought back at the end."""
+        maker = _FunctionLowering(self, name, plan)
+        maker.run()
+        if home is not None and home is not plan:
+            maker.restore(home)
+        return Function(
+            name,
+            plan,
+            tuple(maker.pointers.values()),
+            tuple(maker.steps),
+            tuple(dict.fromkeys(maker.constants)),
+            tuple(dict.fromkeys(maker.pages)),
+        )
+
+
+class _FunctionLowering:
+    def __init__(self, shared: _Lowering, name: str, plan: MemoryPlan) -> None:
+        self.shared = shared
+        self.name = name
+        self.plan = plan
+        self.costed = plan.schedule.costed
+        self.training = self.costed.training
+        self.steps: list[Step] = []
+        self.pointers: dict[str, Pointer] = {}
+        self.constants: list[Constant] = []
+        self.pages: list[tuple[str, int, int]] = []
+        self.done: set[str] = set()
+        self.names = shared.names
+        self.stays = {r.tensor: 0 for r in plan.residencies}
+        for r in plan.residencies:
+            self.stays[r.tensor] = max(self.stays[r.tensor], r.stay)
+        self.born = {(r.tensor, r.born): r for r in plan.residencies}
+        self.now = {
+            r.tensor: r for r in plan.residencies if r.born == 0 and r.tensor in plan.schedule.resident
+        }
+
+    # Operands
+
+    def operand(self, tensor: str, spec: Spec) -> Operand:
+        """Where a tensor is now."""
+        kind = self.training.tensors[tensor].kind
+        if kind == "input":
+            return Operand(tensor, spec, "caller", 0, f"in->{self.shared.inputs[tensor]}")
+        if kind == "label":
+            return Operand(tensor, spec, "caller", 0, "y")
+        if kind == "result":
+            c = {self.training.loss: "loss", self.training.output: "out"}.get(tensor, c_identifier(tensor))
+            return Operand(tensor, spec, "caller", 0, c if self.name != "evaluate" else f"&{c}")
+        if kind == "scalar":
+            return Operand(tensor, spec, "scalar", 0, tensor if tensor == "lr" else f"m->{tensor}")
+        if kind == "const":
+            return Operand(tensor, spec, "flash", 0, self.shared.frozen[tensor].c)
+        if tensor in self.shared.members:
+            return Operand(tensor, spec, "ram", 0, f"m->{self.shared.members[tensor]}")
+        residency = self.now[tensor]
+        return Operand(tensor, spec, "arena", residency.offset, self.pointer(residency))
+
+    def pointer(self, residency: Residency) -> str:
+        tensor = residency.tensor
+        c = self.names(tensor)  # one name a tensor; a number for each of several stays
+        if self.stays.get(tensor, 0) > 0:
+            c = self.names(f"{tensor} {residency.stay}")
+        known = self.training.tensors.get(tensor)
+        ctype = C_TYPE[known.spec.dtype] if known else "unsigned char"
+        step = len(self.steps)
+        old = self.pointers.get(c)
+        first = old.first if old else step
+        self.pointers[c] = Pointer(c, ctype, residency.offset, residency.nbytes, first, step)
+        return c
+
+    # Steps
+
+    def run(self) -> None:
+        actions = self.plan.schedule.actions
+        for k, action in enumerate(actions):
+            if isinstance(action, Compute):
+                self.compute(k, action)
+            elif isinstance(action, PageIn):
+                self.now[action.tensor] = self.born[action.tensor, k]
+                self.page(action.tensor, "page in")
+            elif isinstance(action, PageOut):
+                self.page(action.tensor, "page out")
+            elif isinstance(action, Move):
+                self.move(k, action.tensor)
+            elif isinstance(action, Free):
+                self.free(action.tensor)
+
+    def free(self, tensor: str) -> None:
+        residency = self.now.pop(tensor)
+        spec = self.training.tensors[tensor].spec
+        freed = Operand(tensor, spec, "arena", residency.offset, "")
+        if self.steps:
+            last = self.steps[-1]
+            self.steps[-1] = Step(
+                last.number,
+                last.verb,
+                last.statements,
+                last.node,
+                last.inputs,
+                last.outputs,
+                last.phase,
+                (*last.frees, freed),
+            )
+
+    def compute(self, k: int, action: Compute) -> None:
+        node = self.training.node[action.node]
+        inputs = tuple(self.operand(t, s) for t, s in zip(node.inputs, node.in_specs, strict=True))
+        if action.in_place is not None:
+            self.now.pop(action.in_place)
+        for out in node.outputs:
+            if self.training.tensors[out].in_arena:
+                self.now[out] = self.born[out, k]
+        outputs = tuple(self.operand(t, s) for t, s in zip(node.outputs, node.out_specs, strict=True))
+        statements: list[str] = []
+        goes_on = node.op.continues
+        if goes_on is not None and action.in_place != node.inputs[goes_on]:
+            statements.append(f"memcpy({outputs[0].c}, {inputs[goes_on].c}, {node.out_specs[0].nbytes});")
+        workspace = ""
+        if (workspace_name(node.name), k) in self.born:
+            workspace = self.pointer(self.born[workspace_name(node.name), k])
+        for call in node.op.calls(node.in_specs, node.out_specs):
+            statements.append(self.call(node, call, inputs, outputs, workspace))
+        verb: Verb = "compute"
+        if node.name in self.done:
+            verb = "recompute"
+        elif node.phase == "update":
+            verb = "update"
+        elif action.in_place is not None:
+            verb = "in place"
+        if node.phase == "loss" and self.training.loss in node.outputs and self.name == "train_step":
+            statements.append("if (!POET_IS_FINITE(*loss)) return POET_ENONFINITE;")
+        self.done.add(node.name)
+        self.step(verb, statements, node, inputs, outputs, node.phase)
+
+    def call(
+        self,
+        node: Node,
+        call: Call,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Operand],
+        workspace: str,
+    ) -> str:
+        self.shared.kernels.add(call.kernel)
+        args = ", ".join(self.argument(node, a, inputs, outputs, workspace) for a in call.args)
+        return f"{call.kernel.symbol}({args});"
+
+    def argument(
+        self, node: Node, arg: Arg, inputs: Sequence[Operand], outputs: Sequence[Operand], workspace: str
+    ) -> str:
+        if isinstance(arg, In):
+            return inputs[arg.index].c
+        if isinstance(arg, Out):
+            return outputs[arg.index].c
+        if isinstance(arg, Workspace):
+            return workspace
+        if isinstance(arg, Raw):
+            return arg.text
+        if isinstance(arg, Struct):
+            return f"&{self.constant(node, arg)}"
+        return c_number(arg)
+
+    def constant(self, node: Node, struct: Struct) -> str:
+        constants = self.shared.structs
+        if struct not in constants:
+            fields = tuple((k, c_number(v)) for k, v in struct.fields)
+            layer = node.layer or node.name
+            c = self.shared.names(f"{layer}/{struct.ctype.split()[-1].removeprefix('poet_')}")
+            constants[struct] = Constant(c, struct.ctype, fields)
+        self.constants.append(constants[struct])
+        return constants[struct].c
+
+    def page(self, tensor: str, verb: Verb) -> None:
+        spec = self.training.tensors[tensor].spec
+        where = self.operand(tensor, spec)
+        page = self.shared.store.pages[tensor]
+        c = self.shared.names(f"page {tensor}")
+        self.pages.append((c, page.sector, page.nbytes))
+        way = "in" if verb in ("page in", "restore") else "out"
+        if page.region == "slot" and verb == "page out":
+            verb = "write back"
+        prefix = "poet_slot" if page.region == "slot" else "poet_page"
+        statement = f"POET_TRY({prefix}_{way}(&m->pager, &{c}, {where.c}));"
+        inputs, outputs = ((), (where,)) if way == "in" else ((where,), ())
+        self.step(verb, [statement], None, inputs, outputs, "")
+
+    def move(self, k: int, tensor: str) -> None:
+        spec = self.training.tensors[tensor].spec
+        old = self.operand(tensor, spec)
+        self.now[tensor] = self.born[tensor, k]
+        new = self.operand(tensor, spec)
+        statement = f"memmove({new.c}, {old.c}, {spec.nbytes});"
+        self.step("move", [statement], None, (old,), (new,), "")
+
+    def restore(self, home: MemoryPlan) -> None:
+        """Bring back what training left in the arena between its steps."""
+        for r in home.residencies:
+            if r.born == 0 and r.tensor in home.schedule.resident:
+                page = self.shared.store.pages[r.tensor]
+                spec = home.schedule.costed.training.tensors[r.tensor].spec
+                c = self.shared.names(f"page {r.tensor}")
+                self.pages.append((c, page.sector, page.nbytes))
+                at = f"POET_AT({C_TYPE[spec.dtype]}, arena, {r.offset})"
+                where = Operand(r.tensor, spec, "arena", r.offset, at)
+                statement = f"POET_TRY(poet_slot_in(&m->pager, &{c}, {at}));"
+                self.step("restore", [statement], None, (), (where,), "")
+
+    def step(
+        self,
+        verb: Verb,
+        statements: Sequence[str],
+        node: Node | None,
+        inputs: tuple[Operand, ...],
+        outputs: tuple[Operand, ...],
+        phase: str,
+    ) -> None:
+        if not phase and self.steps:
+            phase = self.steps[-1].phase
+        self.steps.append(
+            Step(len(self.steps), verb, tuple(statements), node, inputs, outputs, phase or "forward")
+        )
+
+
+def c_number(value: int | float) -> str:
+    """A literal: ints in decimal, floats as hex floats (the same bits everywhere)."""
+    if isinstance(value, int):
+        return str(value)
+    return f"{float(value).hex()}f"
