@@ -25,3 +25,71 @@ def sum_in_order(terms: Array, axes: tuple[int, ...], start: Array | None = None
     for row in rows:
         total = total + row
     return np.asarray(total, terms.dtype)
+
+
+def _f(literal: str) -> np.float32:
+    return np.float32(float.fromhex(literal))
+
+
+_LOG2_E = _f("0x1.715476p+0")
+_LN2_HIGH, _LN2_LOW = _f("0x1.62e4p-1"), _f("0x1.7f7d1cp-20")
+_EXP = tuple(_f(c) for c in ("0x1.6d7522p-10", "0x1.120b68p-7", "0x1.5554b8p-5", "0x1.5554dcp-3"))
+_EXP_MAX, _EXP_MIN = _f("0x1.62e42ep+6"), _f("-0x1.9fe368p+6")
+_LOG = tuple(_f(c) for c in ("0x1.2ef16p-2", "0x1.997be6p-2", "0x1.55555cp-1"))
+_HALF, _ONE, _TWO = np.float32(0.5), np.float32(1), np.float32(2)
+
+
+def _two_to(n: Array) -> Array:
+    """2^n as float32, for -126 <= n <= 127."""
+    return ((n + 127) << 23).astype(np.int32).view(np.float32)
+
+
+def sqrt(x: Array) -> Array:
+    """Square root, correctly rounded everywhere."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sqrt(x))
+
+
+def exp(x: Array) -> Array:
+    """poet_expf."""
+    if x.dtype != np.float32:
+        return np.asarray(np.exp(x))
+    inside = np.clip(np.where(np.isnan(x), np.float32(0), x), _EXP_MIN, _EXP_MAX)
+    t = inside * _LOG2_E
+    n = np.trunc(np.where(t < 0, t - _HALF, t + _HALF)).astype(np.int32)
+    k = n.astype(np.float32)
+    r = (inside - k * _LN2_HIGH) - k * _LN2_LOW
+    p = _EXP[1] + r * _EXP[0]
+    p = _EXP[2] + r * p
+    p = _EXP[3] + r * p
+    p = _HALF + r * p
+    p = _ONE + (r + (r * r) * p)
+    first = np.trunc(n / 2).astype(np.int32)  # C's division: towards zero
+    with np.errstate(under="ignore"):
+        y = (p * _two_to(first)) * _two_to(n - first)
+    y = np.where(x > _EXP_MAX, np.float32(np.inf), y)
+    y = np.where(x < _EXP_MIN, np.float32(0), y)
+    return np.asarray(np.where(np.isnan(x), x, y), np.float32)
+
+
+def log(x: Array) -> Array:
+    """poet_logf."""
+    if x.dtype != np.float32:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.log(x))
+    usual = (x > 0) & (x < np.inf)
+    inside = np.where(usual, x, _ONE).astype(np.float32)
+    subnormal = inside < _f("0x1p-126")
+    inside = inside * np.where(subnormal, _f("0x1p25"), _ONE)
+    u = inside.view(np.uint32) + np.uint32(0x3F800000 - 0x3F3504F3)
+    e = (u >> np.uint32(23)).astype(np.int32) - 127 - np.where(subnormal, 25, 0)
+    f = ((u & np.uint32(0x007FFFFF)) + np.uint32(0x3F3504F3)).view(np.float32) - _ONE
+    s = f / (_TWO + f)
+    z = s * s
+    half = _HALF * (f * f)
+    p = _LOG[1] + z * _LOG[0]
+    p = _LOG[2] + z * p
+    k = e.astype(np.float32)
+    y = k * _LN2_HIGH - ((half - (s * (half + z * p) + k * _LN2_LOW)) - f)
+    y = np.where(x < 0, np.float32(np.nan), np.where(x == 0, np.float32(-np.inf), y))
+    return np.asarray(np.where(usual | (x <= 0), y, x), np.float32)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from poetgen.arithmetic import sum_in_order
-from poetgen.op import Array, Call, Example, In, Kernel, Op, Out, Spec, Work, f32
+from poetgen.op import Array, Call, Example, In, Kernel, Op, Out, Raw, Spec, Work, f32
 
 _KERNEL = Kernel("poet_channel_sum_f32", "channel_sum")
 
@@ -42,7 +42,7 @@ class ChannelSum(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """Start afresh."""
-        return (Call(_KERNEL, (*_sizes(inputs[0]), 0, In(0), Out(0))),)
+        return (Call(_KERNEL, (*_sizes(inputs[0]), Raw("POET_START_ZERO"), In(0), Out(0))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
@@ -64,9 +64,7 @@ class ChannelSumOn(Op):
         """The running sum's shape."""
         dy, running = inputs
         if len(dy.shape) < 2 or running.shape != (dy.shape[1],):
-            raise ValueError(
-                f"a channel sum of {list(dy.shape)} cannot go on from {list(running.shape)}"
-            )
+            raise ValueError(f"a channel sum of {list(dy.shape)} cannot go on from {list(running.shape)}")
         return (running,)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -80,7 +78,7 @@ class ChannelSumOn(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """Go on from what is in the output."""
-        return (Call(_KERNEL, (*_sizes(inputs[0]), 1, In(0), Out(0))),)
+        return (Call(_KERNEL, (*_sizes(inputs[0]), Raw("POET_CONTINUE"), In(0), Out(0))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:

@@ -2,10 +2,10 @@
 #ifndef POET_KERNELS_CHANNEL_SUM_H
 #define POET_KERNELS_CHANNEL_SUM_H
 
-#include "poet/poet.h"
+#include "poet/kernels/start.h"
 
-/* db[c] = sum over n, i ascending of dy[n][c][i]; from +0, or from what is in db where go_on is 1. */
-void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, int32_t go_on, const float *dy,
+/* db[c] = sum over n, i ascending of dy[n][c][i]; from +0 or from what is in db. */
+void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, enum poet_start start, const float *dy,
                           float *db);
 
 #endif
