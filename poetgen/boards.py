@@ -78,7 +78,9 @@ class Emulator:
         return (
             *(self.program, "-M", self.machine, *self.arguments),
             *("-nographic", "-monitor", "none", "-serial", "none"),
-            *("-semihosting-config", "enable=on,target=native", "-kernel", str(elf)),
+            *("-chardev", "stdio,id=console"),  # what the program prints, on stdout
+            *("-semihosting-config", "enable=on,target=native,chardev=console"),
+            *("-kernel", str(elf)),
         )
 
 

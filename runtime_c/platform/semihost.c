@@ -88,9 +88,21 @@ extern uint32_t __stack_limit[], __stack_top[];
 
 void poet_stack_paint(void)
 {
-    uint32_t *sp;
-    __asm volatile("mov %0, sp" : "=r"(sp));
-    for (uint32_t *word = __stack_limit; word < sp; word++) *word = PAINT;
+    uint32_t *word = __stack_limit;
+    uint32_t sp;
+    /* One piece of assembly: a compiler's loop could keep its own registers below the stack pointer that it read. */
+    __asm volatile(".syntax unified\n\t"
+                   "mov  %1, sp\n\t"
+                   "b    2f\n"
+                   "1:\n\t"
+                   "str  %2, [%0]\n\t"
+                   "adds %0, %0, #4\n"
+                   "2:\n\t"
+                   "cmp  %0, %1\n\t"
+                   "blo  1b"
+                   : "+l"(word), "=&l"(sp)
+                   : "l"(PAINT)
+                   : "memory", "cc");
 }
 
 uint32_t poet_stack_used(void)
