@@ -21,7 +21,7 @@ from poetgen.graph import Hazard, Model, NameTable, Node, Phase, Tensor, Trainin
 from poetgen.op import Op, Spec, Value
 from poetgen.ops import by_onnx
 from poetgen.ops.cross_entropy import CountCorrect, SoftmaxCrossEntropy
-from poetgen.ops.sgd import SgdUpdate
+from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
 
 
 class Optimizer(Protocol):
@@ -48,7 +48,7 @@ class Sgd:
 
     def update(self) -> Op:
         """The update op."""
-        return SgdUpdate(momentum=self.momentum)
+        return MomentumUpdate(self.momentum) if self.momentum else SgdUpdate()
 
 
 LOSSES: dict[str, type[Op]] = {"cross_entropy": SoftmaxCrossEntropy}
@@ -265,14 +265,10 @@ def evaluation_graph(training: TrainingGraph) -> TrainingGraph:
     (label_tensor,) = training.of_kind("label")
     b.tensor(label_tensor)
     label = Value(label_tensor.name, label_tensor.spec)
-    (loss_value,) = _add_loss(
-        b, _loss(training.loss_name)(), logits, label, training.loss_name, out
-    )
+    (loss_value,) = _add_loss(b, _loss(training.loss_name)(), logits, label, training.loss_name, out)
     keep = {loss_value.name}
     if training.loss_name == "cross_entropy":
-        (correct,) = b.add(
-            CountCorrect(), (logits, label), ("correct",), "count_correct", "loss", "accuracy"
-        )
+        (correct,) = b.add(CountCorrect(), (logits, label), ("correct",), "count_correct", "loss", "accuracy")
         b.tensors[correct.name] = replace(b.tensors[correct.name], kind="result")
         keep.add(correct.name)
     return _without_training(training, b, _prune(b.nodes, keep), logits.name, loss_value.name)
@@ -334,9 +330,7 @@ def _label_spec(loss: str, output: Spec, model: Model) -> Spec:
     return output
 
 
-def _add_loss(
-    b: _Builder, op: Op, logits: Value, label: Value, loss: str, out: str
-) -> tuple[Value, ...]:
+def _add_loss(b: _Builder, op: Op, logits: Value, label: Value, loss: str, out: str) -> tuple[Value, ...]:
     try:
         values = b.add(op, (logits, label), ("loss",), loss, "loss", f"loss {loss}")
     except ValueError as error:
@@ -409,14 +403,10 @@ def role(op: Op) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _order_group(
-    b: _Builder, node: Node, group: list[Node], parts: Sequence[Value | None]
-) -> list[Node]:
+def _order_group(b: _Builder, node: Node, group: list[Node], parts: Sequence[Value | None]) -> list[Node]:
     """Weights' gradients before dx where dx is the larger: x is dead by then and dx can take its room."""
     of_params = {
-        p.name
-        for i, p in zip(node.inputs, parts, strict=True)
-        if p and b.tensors[i].kind == "param"
+        p.name for i, p in zip(node.inputs, parts, strict=True) if p and b.tensors[i].kind == "param"
     }
     weights = [n for n in group if of_params & set(n.outputs)]
     others = [n for n in group if n not in weights]
@@ -432,9 +422,7 @@ def _largest_bytes(nodes: Iterable[Node]) -> int:
 def _sum(b: _Builder, first: Value, second: Value, name: str, node: Node) -> Value:
     """A value used twice has the sum of two gradients (docs/arithmetic.md: added, not accumulated)."""
     add = by_onnx()["Add"]()
-    (total,) = b.add(
-        add, (first, second), (f"{name}/grad_sum",), f"{name}/grad_sum", "backward", node.layer
-    )
+    (total,) = b.add(add, (first, second), (f"{name}/grad_sum",), f"{name}/grad_sum", "backward", node.layer)
     return total
 
 
@@ -492,11 +480,7 @@ def _place_updates(nodes: Sequence[Node]) -> list[Node]:
     for update in updates:
         waits = set(update.inputs)
         last = max(
-            (
-                k
-                for k, n in enumerate(order)
-                if waits & set(n.outputs) or set(update.mutates) & set(n.inputs)
-            ),
+            (k for k, n in enumerate(order) if waits & set(n.outputs) or set(update.mutates) & set(n.inputs)),
             default=len(order) - 1,
         )
         order.insert(last + 1, update)

@@ -124,7 +124,7 @@ def page_cost(nbytes: int, board: Board) -> PageCost:
     """Price of one tensor's page: whole sectors, the check word's four bytes included."""
     store = board.store
     assert store is not None
-    sectors = -(-(nbytes + 4) // store.sector_bytes)
+    sectors = (-(-nbytes // 4) * 4) // store.sector_bytes + 1
     moved = sectors * store.sector_bytes
     out_s = store.latency_out_s + moved / store.rate_out_bytes_per_s
     in_s = store.latency_in_s + moved / store.rate_in_bytes_per_s

@@ -82,9 +82,24 @@ class StoreLayout:
     """
 
     sector_bytes: int
+    erase_sectors: int
     slot_sectors: int
     sectors: int
     pages: Mapping[str, Page]
+
+    @property
+    def text(self) -> str:
+        """What the layout's hash is taken of."""
+        head = (
+            "poetgen store 1",
+            f"sector_bytes {self.sector_bytes}",
+            f"erase_sectors {self.erase_sectors}",
+            f"slot_sectors {self.slot_sectors}",
+            f"sectors {self.sectors}",
+        )
+        pages = sorted(self.pages.values(), key=lambda p: p.sector)
+        rows = (f"{p.region} {p.tensor} {p.sector} {p.nbytes}" for p in pages)
+        return "".join(f"{line}\n" for line in (*head, *rows))
 
 
 @dataclass
@@ -135,7 +150,7 @@ def layout(train: MemoryPlan, others: Iterable[MemoryPlan] = ()) -> StoreLayout:
     costed = train.schedule.costed
     store = costed.board.store
     if store is None:
-        return StoreLayout(512, 0, 0, {})
+        return StoreLayout(512, 1, 0, 0, {})
     step = store.erase_sectors
     pages: dict[str, Page] = {}
     at = 2 * step  # two superblocks, each in its own erase unit
@@ -162,7 +177,7 @@ def layout(train: MemoryPlan, others: Iterable[MemoryPlan] = ()) -> StoreLayout:
             f"this plan needs {sectors}",
             hint="use a larger store, or more RAM so that less is paged",
         )
-    return StoreLayout(store.sector_bytes, slot_sectors, sectors, pages)
+    return StoreLayout(store.sector_bytes, step, slot_sectors, sectors, pages)
 
 
 def _up(value: int, unit: int) -> int:

@@ -7,7 +7,6 @@ is a tuple of steps; a step holds its C statements, and what the interpreter nee
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +25,7 @@ Verb = Literal[
 POINTER_BYTES = 4
 HEADER_BYTES = POINTER_BYTES + 2 * 4
 """Of struct NAME: the arena's address, the seed and the step counter."""
-PAGER_BYTES = 3 * POINTER_BYTES + 2 * 4
+PAGER_BYTES = 3 * POINTER_BYTES + 2 * 4 + 16 * 4
 """sizeof(struct poet_pager) on a 32-bit core; the generated code asserts it."""
 
 
@@ -146,7 +145,7 @@ class Program:
 
 
 def static_bytes(training_inputs: Iterable[Tensor], sector_bytes: int | None) -> int:
-    """RAM beside arena and parameters: header of the struct, pager and bounce sector, input and label buffers."""
+    """RAM beside arena and parameters: the head of the struct, pager, bounce sector, input and label buffers."""
     buffers = sum(aligned(t.spec.nbytes) for t in training_inputs)
     return buffers + _struct_bytes((), sector_bytes)
 
@@ -228,18 +227,11 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
         arena_bytes=arena_bytes,
         ram=tuple(r for r in ram if r.nbytes),
         struct_bytes=struct_bytes,
-        layout_sha256=_layout_digest(store),
+        layout_sha256=hashlib.sha256(store.text.encode()).hexdigest(),
         input_names=inputs,
         label=label,
         classes=classes,
     )
-
-
-def _layout_digest(store: StoreLayout) -> str:
-    """SHA-256 of what must agree for a store to be usable by a program."""
-    rows = [[p.tensor, p.region, p.sector, p.nbytes] for p in store.pages.values()]
-    text = json.dumps([store.sector_bytes, store.slot_sectors, store.sectors, rows])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Lowering:

@@ -54,6 +54,9 @@ int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *t
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
+/* Hand a persistent tensor's committed bytes to `sink`, a sector at a time through the bounce sector. */
+int poet_slot_stream(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context);
+
 /* Make what this step wrote the state: one superblock, written last. If that fails, only the device knows
  * which step is committed: the pager is closed, and opening it again tells. */
 int poet_commit(struct poet_pager *pager);

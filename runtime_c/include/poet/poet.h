@@ -63,6 +63,10 @@ struct poet_metrics {
     uint32_t correct; /* samples whose first largest output is the label (classification only) */
 };
 
+/* Where a stream of bytes goes, and where one comes from: all bytes or a negative result. */
+typedef int (*poet_sink)(void *context, const void *bytes, size_t size);
+typedef int (*poet_source)(void *context, void *bytes, size_t size);
+
 /* The arithmetic self-test, compiled with the kernels' own flags: 0 or POET_EARITH. */
 int poet_arith_check(void);
 
