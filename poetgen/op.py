@@ -255,6 +255,10 @@ class Op:
         """The ONNX attributes that say the same, for tests against ONNX Runtime."""
         return {}
 
+    def onnx_constants(self) -> dict[int, Array]:
+        """Constant ONNX inputs by position, such as a Reshape's shape, for the same tests."""
+        return {}
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
         """The op for an ONNX node, and which of its inputs are run-time operands."""

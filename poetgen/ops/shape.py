@@ -91,8 +91,12 @@ class Reshape(_View, Op):
         return (Spec(tuple(shape), x.dtype),)
 
     def attributes(self) -> dict[str, Any]:
-        """ONNX gives the shape as an input."""
-        return {"allowzero": int(self.allowzero)} if self.allowzero else {}
+        """The shape is an input."""
+        return {"allowzero": 1} if self.allowzero else {}
+
+    def onnx_constants(self) -> dict[int, Array]:
+        """The shape."""
+        return {1: np.array(self.shape, np.int64)}
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
@@ -169,6 +173,10 @@ class Squeeze(_View, Op):
                 raise ValueError(f"axis {a} of {list(x.shape)} has {x.shape[a]} elements, not 1")
         return (Spec(tuple(n for a, n in enumerate(x.shape) if a not in gone), x.dtype),)
 
+    def onnx_constants(self) -> dict[int, Array]:
+        """The axes."""
+        return {} if self.axes is None else {1: np.array(self.axes, np.int64)}
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
         """The axes are an attribute below opset 13, then a constant."""
@@ -204,6 +212,10 @@ class Unsqueeze(_View, Op):
             raise ValueError(f"axes {list(self.axes)} name one axis twice")
         rest = iter(x.shape)
         return (Spec(tuple(1 if a in new else next(rest) for a in range(rank)), x.dtype),)
+
+    def onnx_constants(self) -> dict[int, Array]:
+        """The axes."""
+        return {1: np.array(self.axes, np.int64)}
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
