@@ -52,6 +52,15 @@ uint32_t poet_check(uint32_t h, const void *words, size_t bytes)
     return h;
 }
 
+static int is_same(const unsigned char *a, const void *b, size_t bytes)
+{
+    const unsigned char *c = b;
+    for (size_t i = 0; i < bytes; i++) {
+        if (a[i] != c[i]) return 0;
+    }
+    return 1;
+}
+
 static uint32_t erase_unit(const struct poet_blockdev *dev)
 {
     return dev->erase != NULL ? dev->erase_sectors : 1;
@@ -123,7 +132,7 @@ int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *t
 /* Is what the bounce sector holds a superblock that belongs in copy 0 or 1? */
 static int judge_superblock(const unsigned char *sector, uint32_t copy)
 {
-    if (memcmp(sector + AT_MAGIC, magic, sizeof magic) != 0) return POET_EFORMAT;
+    if (!is_same(sector + AT_MAGIC, magic, sizeof magic)) return POET_EFORMAT;
     if (get(sector, AT_VERSION) != VERSION) return POET_EVERSION;
     if (get(sector, AT_CHECK) != poet_check(POET_CHECK_START, sector, AT_CHECK)) return POET_ECHECK;
     if ((get(sector, AT_SEQUENCE) & 1) != copy) return POET_ECHECK;
@@ -134,10 +143,10 @@ static int judge_superblock(const unsigned char *sector, uint32_t copy)
 static int judge_store(const unsigned char *sector, const struct poet_store_id *id)
 {
     if (get(sector, AT_FLAGS) != 0) return POET_EVERSION;
-    if (memcmp(sector + AT_MODEL, id->model, sizeof id->model) != 0) return POET_EMODEL;
-    if (memcmp(sector + AT_LAYOUT, id->layout, sizeof id->layout) != 0) return POET_EMODEL;
+    if (!is_same(sector + AT_MODEL, id->model, sizeof id->model)) return POET_EMODEL;
+    if (!is_same(sector + AT_LAYOUT, id->layout, sizeof id->layout)) return POET_EMODEL;
     const uint32_t geometry[4] = { id->sector_bytes, id->erase_sectors, id->slot_sectors, id->sectors };
-    return memcmp(sector + AT_GEOMETRY, geometry, sizeof geometry) == 0 ? POET_OK : POET_EMODEL;
+    return is_same(sector + AT_GEOMETRY, geometry, sizeof geometry) ? POET_OK : POET_EMODEL;
 }
 
 int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, const struct poet_store_id *id,

@@ -2,8 +2,6 @@
  * The numbers are from Arm's "Semihosting for AArch32 and AArch64". */
 #include "poet/platform.h"
 
-#include <string.h>
-
 enum {
     SYS_OPEN = 0x01,
     SYS_CLOSE = 0x02,
@@ -44,7 +42,9 @@ int poet_file_open(const char *name, enum poet_file_mode mode)
 {
     /* As fopen's "rb", "wb" and "r+b". */
     static const uint32_t modes[] = { [POET_FILE_READ] = 1, [POET_FILE_WRITE] = 5, [POET_FILE_UPDATE] = 3 };
-    const uint32_t arguments[] = { (uint32_t)(uintptr_t)name, modes[mode], (uint32_t)strlen(name) };
+    uint32_t length = 0;
+    while (name[length] != '\0') length++;
+    const uint32_t arguments[] = { (uint32_t)(uintptr_t)name, modes[mode], length };
     const int32_t file = ask(SYS_OPEN, arguments);
     return file < 0 ? POET_EIO : file;
 }
