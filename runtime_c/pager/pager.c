@@ -129,6 +129,24 @@ int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *t
     return read_page(pager, slot_sector(pager, page, pager->step), page->bytes, tensor);
 }
 
+int poet_slot_stream(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context)
+{
+    const struct poet_blockdev *dev = pager->dev;
+    if (dev == NULL) return POET_ESTATE;
+    uint32_t sector = slot_sector(pager, page, pager->step);
+    uint32_t left = page->bytes;
+    uint32_t check = POET_CHECK_START;
+    for (;;) {
+        POET_TRY(dev->read(dev, sector++, pager->bounce, 1));
+        const uint32_t part = left < dev->sector_bytes ? left : dev->sector_bytes;
+        check = poet_check(check, pager->bounce, part);
+        left -= part;
+        if (part < dev->sector_bytes && check != get(pager->bounce, dev->sector_bytes - 4)) return POET_ECHECK;
+        if (part > 0) POET_TRY(sink(context, pager->bounce, part));
+        if (part < dev->sector_bytes) return POET_OK;
+    }
+}
+
 /* Is what the bounce sector holds a superblock that belongs in copy 0 or 1? */
 static int judge_superblock(const unsigned char *sector, uint32_t copy)
 {
