@@ -2,6 +2,8 @@
  * The numbers are from Arm's "Semihosting for AArch32 and AArch64". */
 #include "poet/platform.h"
 
+#include <string.h>
+
 enum {
     SYS_OPEN = 0x01,
     SYS_CLOSE = 0x02,
@@ -42,9 +44,7 @@ int poet_file_open(const char *name, enum poet_file_mode mode)
 {
     /* As fopen's "rb", "wb" and "r+b". */
     static const uint32_t modes[] = { [POET_FILE_READ] = 1, [POET_FILE_WRITE] = 5, [POET_FILE_UPDATE] = 3 };
-    uint32_t length = 0;
-    while (name[length] != '\0') length++;
-    const uint32_t arguments[] = { (uint32_t)(uintptr_t)name, modes[mode], length };
+    const uint32_t arguments[] = { (uint32_t)(uintptr_t)name, modes[mode], (uint32_t)strlen(name) };
     const int32_t file = ask(SYS_OPEN, arguments);
     return file < 0 ? POET_EIO : file;
 }
@@ -90,7 +90,7 @@ void poet_stack_paint(void)
 {
     uint32_t *word = __stack_limit;
     uint32_t sp;
-    /* One piece of assembly: a compiler's loop could keep its own registers below the stack pointer that it read. */
+    /* One piece of assembly: a compiler may push registers after a stack pointer that it read earlier. */
     __asm volatile(".syntax unified\n\t"
                    "mov  %1, sp\n\t"
                    "b    2f\n"
