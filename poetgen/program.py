@@ -119,6 +119,8 @@ class Program:
     frozen: tuple[Member, ...]
     store: StoreLayout
     stored: tuple[Tensor, ...]
+    page_names: Mapping[str, str]
+    """C name of the page of each persistent tensor in the store."""
     kernels: tuple[Kernel, ...]
     arena_bytes: int
     ram: tuple[RamRow, ...]
@@ -145,7 +147,7 @@ class Program:
 
 
 def static_bytes(training_inputs: Iterable[Tensor], sector_bytes: int | None) -> int:
-    """RAM beside arena and parameters: the head of the struct, pager, bounce sector, input and label buffers."""
+    """RAM beside arena and parameters: head of the struct, pager, bounce sector, input and label buffers."""
     buffers = sum(aligned(t.spec.nbytes) for t in training_inputs)
     return buffers + _struct_bytes((), sector_bytes)
 
@@ -223,6 +225,7 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
         frozen=tuple(frozen.values()),
         store=store,
         stored=stored,
+        page_names={t.name: names(f"page {t.name}") for t in stored},
         kernels=tuple(sorted(lowering.kernels, key=lambda k: (k.family, k.symbol))),
         arena_bytes=arena_bytes,
         ram=tuple(r for r in ram if r.nbytes),

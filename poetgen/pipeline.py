@@ -1,0 +1,312 @@
+"""The stages in order, from an ONNX file to a C project.
+
+    import_onnx -> differentiate -> cost -> plan -> place -> lower -> emit
+
+compile_model() runs all of them; generate() writes the project; load() brings a written one back.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from poetgen import __version__
+from poetgen.autodiff import Optimizer, Sgd, differentiate, evaluation_graph, inference_graph, trainable
+from poetgen.boards import board
+from poetgen.cost import Budget, CostedGraph, cost
+from poetgen.emit import MARKER, SourceTree, emit
+from poetgen.errors import DataError, FitError, UsageError
+from poetgen.graph import Model, TrainingGraph
+from poetgen.memory import MemoryPlan, place
+from poetgen.memory import check as check_placement
+from poetgen.onnx_import import import_onnx
+from poetgen.program import Program, lower, static_bytes
+from poetgen.report import claims, code_flash_bytes
+from poetgen.schedule import Schedule, Verdict, check
+from poetgen.schedule.inference import plan_forward
+from poetgen.schedule.plan import Progress, plan
+from poetgen.schedule.plan_json import from_json, to_json
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line's options say; ``Options(Path("net.onnx"), "host")`` takes every default."""
+
+    model: Path
+    board: str
+    ram_bytes: int | None = None
+    deadline_s: float | None = None
+    loss: str = "cross_entropy"
+    optimizer: str = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    eps: float = 1e-8
+    batch: int | None = None
+    train: tuple[str, ...] = ("*",)
+    freeze: tuple[str, ...] = ()
+    bn: str = "file"
+    output: str | None = None
+    strategy: str = "milp"
+    time_limit_s: float = 60.0
+    depth: int = 1
+    gap: float = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """Everything that is known about one project."""
+
+    options: Options
+    schedule: Schedule | None
+    verdict: Verdict | None
+    program: Program
+
+    @property
+    def costed(self) -> CostedGraph:
+        """The priced training graph (the inference graph where nothing trains)."""
+        return self.program.costed
+
+
+def read_model(options: Options) -> Model:
+    """Import the model that the options name."""
+    return import_onnx(options.model, batch=options.batch, output=options.output)
+
+
+def training_graph(model: Model, options: Options) -> TrainingGraph:
+    """Differentiate as the options say."""
+    return differentiate(
+        model,
+        loss=options.loss,
+        optimizer=_optimizer(options),
+        train=options.train,
+        freeze=options.freeze,
+        output=options.output,
+    )
+
+
+def costed_graph(training: TrainingGraph, options: Options) -> CostedGraph:
+    """Price a graph on the options' board; the RAM budget is the board's unless the options say less.
+
+    Raises:
+        FitError: the budget is more than the board has.
+    """
+    where = board(options.board)
+    capacity = where.ram_bytes - where.reserved_bytes
+    ram_bytes = capacity if options.ram_bytes is None else options.ram_bytes
+    if ram_bytes > capacity:
+        raise FitError(
+            f"--ram {ram_bytes} B is more than {where.name} has: {where.ram_bytes} B, of which "
+            f"{where.reserved_bytes} B are reserved for stack and drivers",
+            hint=f"try --ram {capacity}",
+        )
+    fixed = static_bytes(
+        training.of_kind("input", "label"), where.store.sector_bytes if where.store else None
+    )
+    return cost(training, where, Budget(ram_bytes, options.deadline_s), fixed)
+
+
+def plan_model(options: Options, progress: Progress | None = None) -> Schedule:
+    """Everything up to the schedule, judged."""
+    training = training_graph(read_model(options), options)
+    costed = costed_graph(training, options)
+    schedule = plan(
+        costed,
+        strategy=options.strategy,
+        time_limit_s=options.time_limit_s,
+        depth=options.depth,
+        gap=options.gap,
+        progress=progress,
+    )
+    check(schedule)
+    return schedule
+
+
+def compile_model(
+    options: Options, progress: Progress | None = None, plan_text: str | None = None
+) -> Compiled:
+    """All stages up to the program; ``plan_text`` is a stored plan.json to use instead of solving."""
+    model = read_model(options)
+    if not any(not why for why in trainable(model).values()):
+        return _inference_only(model, options)
+    training = training_graph(model, options)
+    costed = costed_graph(training, options)
+    if plan_text is not None:
+        schedule = from_json(plan_text, costed)
+    else:
+        schedule = plan(
+            costed,
+            strategy=options.strategy,
+            time_limit_s=options.time_limit_s,
+            depth=options.depth,
+            gap=options.gap,
+            progress=progress,
+        )
+    placed = place(schedule)
+    check_placement(placed)
+    verdict = check(placed.schedule)  # with the moves that placement planned
+    program = lower(
+        placed,
+        _forward(inference_graph(training), costed, placed),
+        _forward(evaluation_graph(training), costed, placed),
+    )
+    _check_flash(program)
+    return Compiled(options, placed.schedule, verdict, program)
+
+
+def source_tree(compiled: Compiled) -> SourceTree:
+    """The C project of a compiled model, with what brings it back: options, plan and model."""
+    program = compiled.program
+    model_file = f"{program.name}.onnx"
+    extra: dict[str, str | bytes] = {
+        MARKER: json.dumps(manifest(compiled, model_file), indent=1) + "\n",
+        model_file: compiled.options.model.read_bytes(),
+    }
+    if compiled.schedule is not None:
+        extra["plan.json"] = to_json(compiled.schedule)
+    return emit(program, claims(program, compiled.schedule, compiled.verdict), extra, __version__)
+
+
+def generate(
+    options: Options, folder: Path, progress: Progress | None = None, plan_text: str | None = None
+) -> Compiled:
+    """Compile a model and write its project to a folder, as a whole or not at all."""
+    compiled = compile_model(options, progress, plan_text)
+    source_tree(compiled).write(folder)
+    return compiled
+
+
+def load(folder: Path) -> Compiled:
+    """A written project as it was compiled: same options, same plan.
+
+    Raises:
+        DataError: the folder is no project of this version.
+    """
+    try:
+        kept = json.loads((folder / MARKER).read_text())
+        options = kept["options"]
+        version = kept["version"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{folder} is no project written by poetgen: {MARKER} {_reason(error)}",
+            hint="write one: poetgen generate MODEL --board B -o DIR",
+        ) from error
+    if version != __version__:
+        raise DataError(
+            f"{folder} was written by poetgen {version}, this is {__version__}", hint="generate it again"
+        )
+    for name in ("train", "freeze"):
+        options[name] = tuple(options[name])
+    options["model"] = folder / kept["model_file"]
+    plan_file = folder / "plan.json"
+    plan_text = plan_file.read_text() if plan_file.exists() else None
+    return compile_model(Options(**options), plan_text=plan_text)
+
+
+def manifest(compiled: Compiled, model_file: str) -> dict[str, Any]:
+    """What `build`, `run` and `verify` read: names, shapes and order of what goes in and out."""
+    program, options = compiled.program, compiled.options
+    training = program.costed.training
+    model = training.model
+    kept = asdict(replace(options, model=Path(model_file)))
+    kept["model"] = model_file
+    return {
+        "version": __version__,
+        "name": program.name,
+        "board": options.board,
+        "batch": training.batch,
+        "loss": training.loss_name,
+        "lr": options.lr,
+        "inputs": [
+            {
+                "name": i,
+                "c": program.input_names[i],
+                "shape": list(model.spec(i).shape),
+                "dtype": model.spec(i).dtype,
+            }
+            for i in model.inputs
+        ],
+        "label": None
+        if program.label is None
+        else {
+            "name": program.label.name,
+            "shape": list(program.label.spec.shape),
+            "dtype": program.label.spec.dtype,
+            "classes": program.classes,
+        },
+        "params": [
+            {
+                "name": t.name,
+                "kind": t.kind,
+                "shape": list(t.spec.shape),
+                "onnx": t.name in model.parameters,
+                "home": "ram" if t.name in {m.tensor for m in program.members} else "store",
+            }
+            for t in training.tensors.values()
+            if t.persistent
+        ],
+        "outputs": [{"name": model.outputs[0], "shape": list(model.spec(model.outputs[0]).shape)}],
+        "arena_bytes_predicted": program.arena_bytes,
+        "peak_bytes": program.peak_bytes,
+        "struct_bytes": program.struct_bytes,
+        "uses_store": program.uses_store,
+        "sector_bytes": program.store.sector_bytes,
+        "store_file": f"{program.name}.store" if program.uses_store else None,
+        "model_file": model_file,
+        "trains": program.train is not None,
+        "options": kept,
+    }
+
+
+def _optimizer(options: Options) -> Optimizer:
+    if options.optimizer == "sgd":
+        return Sgd(momentum=options.momentum)
+    raise UsageError(f"unknown optimizer {options.optimizer!r}", hint="one of: sgd")
+
+
+def _forward(graph: TrainingGraph, costed: CostedGraph, home: MemoryPlan) -> MemoryPlan:
+    forward = cost(graph, costed.board, costed.budget, costed.static_bytes)
+    placed = place(plan_forward(forward, home.in_ram))
+    check(placed.schedule)
+    check_placement(placed)
+    return placed
+
+
+def _inference_only(model: Model, options: Options) -> Compiled:
+    graph = inference_graph(
+        TrainingGraph(
+            model=model,
+            nodes=(),
+            tensors={},
+            loss="",
+            output=model.outputs[0],
+            gradients={},
+            hazards=(),
+            initial=dict(model.parameters),
+            batch=model.spec(model.inputs[0]).shape[0] if model.inputs else 1,
+            notes=(f"{model.name} has no parameter to train: the project only infers",),
+        )
+    )
+    placed = place(plan_forward(costed_graph(graph, options), ()))
+    check_placement(placed)
+    return Compiled(options, None, None, lower(None, placed))
+
+
+def _check_flash(program: Program) -> None:
+    """Constants alone must fit the code flash; `build` sees the whole image.
+
+    Raises:
+        FitError: they do not.
+    """
+    need, have = code_flash_bytes(program), program.costed.board.code_bytes
+    if need > have:
+        raise FitError(
+            f"{program.name} needs {need} B of code flash for frozen parameters and initial values, "
+            f"{program.costed.board.name} has {have} B",
+            hint="train fewer parameters in RAM (--ram smaller keeps them in the store), or use a larger board",
+        )
+
+
+def _reason(error: Exception) -> str:
+    return "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
