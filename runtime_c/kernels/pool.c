@@ -1,0 +1,142 @@
+/* pool.c: largest and average of sliding windows. */
+#include "poet/kernels/pool.h"
+
+#include <string.h>
+
+/* The taps k of a window that starts at `start` for which start + k step lies in low .. high - 1. */
+struct span {
+    int32_t first, end;
+};
+
+static struct span taps(int32_t start, int32_t step, int32_t kernel, int32_t low, int32_t high)
+{
+    struct span s = { 0, kernel };
+
+    while (s.first < s.end && start + s.first * step < low) {
+        s.first++;
+    }
+    while (s.end > s.first && start + (s.end - 1) * step >= high) {
+        s.end--;
+    }
+    return s;
+}
+
+void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8_t *index)
+{
+    for (int32_t p = 0; p < s->planes; p++) {
+        for (int32_t oy = 0; oy < s->out_h; oy++) {
+            const int32_t top = oy * s->stride_h - s->pad_h;
+            const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
+
+            for (int32_t ox = 0; ox < s->out_w; ox++) {
+                const int32_t left = ox * s->stride_w - s->pad_w;
+                const struct span kx = taps(left, s->dilation_w, s->kernel_w, 0, s->in_w);
+                int32_t best_tap = ky.first * s->kernel_w + kx.first;
+                float best = x[(top + ky.first * s->dilation_h) * s->in_w + left + kx.first * s->dilation_w];
+
+                for (int32_t i = ky.first; i < ky.end; i++) {
+                    const float *const row = x + (top + i * s->dilation_h) * s->in_w;
+
+                    for (int32_t j = kx.first; j < kx.end; j++) {
+                        const float v = row[left + j * s->dilation_w];
+
+                        if (!(v <= best) && best == best) { /* larger, or the first NaN */
+                            best = v;
+                            best_tap = i * s->kernel_w + j;
+                        }
+                    }
+                }
+                *y++ = best;
+                if (index != NULL) {
+                    *index++ = (uint8_t)best_tap;
+                }
+            }
+        }
+        x += s->in_h * s->in_w;
+    }
+}
+
+void poet_maxpool_dx_f32(const struct poet_pool *s, const float *dy, const uint8_t *index, float *dx)
+{
+    /* A scatter over windows ascending adds to each element what a gather would, in the same order. */
+    memset(dx, 0, (size_t)(s->planes * s->in_h * s->in_w) * sizeof *dx);
+    for (int32_t p = 0; p < s->planes; p++) {
+        for (int32_t oy = 0; oy < s->out_h; oy++) {
+            for (int32_t ox = 0; ox < s->out_w; ox++) {
+                const int32_t tap = *index++;
+                const int32_t i = tap / s->kernel_w, j = tap - i * s->kernel_w;
+                const int32_t iy = oy * s->stride_h - s->pad_h + i * s->dilation_h;
+                const int32_t ix = ox * s->stride_w - s->pad_w + j * s->dilation_w;
+
+                dx[iy * s->in_w + ix] += *dy++;
+            }
+        }
+        dx += s->in_h * s->in_w;
+    }
+}
+
+/* Elements of a window along one axis, counted padding among them. */
+static int32_t elements(int32_t start, int32_t step, int32_t kernel, int32_t before, int32_t size)
+{
+    const struct span s = taps(start, step, kernel, -before, size);
+
+    return s.end - s.first;
+}
+
+void poet_avgpool_f32(const struct poet_average *s, const float *x, float *y)
+{
+    for (int32_t p = 0; p < s->planes; p++) {
+        for (int32_t oy = 0; oy < s->out_h; oy++) {
+            const int32_t top = oy * s->stride_h - s->pad_h;
+            const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
+            const int32_t rows = elements(top, s->dilation_h, s->kernel_h, s->before_h, s->in_h + s->after_h);
+
+            for (int32_t ox = 0; ox < s->out_w; ox++) {
+                const int32_t left = ox * s->stride_w - s->pad_w;
+                const struct span kx = taps(left, s->dilation_w, s->kernel_w, 0, s->in_w);
+                const int32_t columns =
+                    elements(left, s->dilation_w, s->kernel_w, s->before_w, s->in_w + s->after_w);
+                float sum = 0.0f;
+
+                for (int32_t i = ky.first; i < ky.end; i++) {
+                    const float *const row = x + (top + i * s->dilation_h) * s->in_w;
+
+                    for (int32_t j = kx.first; j < kx.end; j++) {
+                        sum += row[left + j * s->dilation_w];
+                    }
+                }
+                *y++ = sum / (float)(rows * columns);
+            }
+        }
+        x += s->in_h * s->in_w;
+    }
+}
+
+void poet_avgpool_dx_f32(const struct poet_average *s, const float *dy, float *dx)
+{
+    memset(dx, 0, (size_t)(s->planes * s->in_h * s->in_w) * sizeof *dx);
+    for (int32_t p = 0; p < s->planes; p++) {
+        for (int32_t oy = 0; oy < s->out_h; oy++) {
+            const int32_t top = oy * s->stride_h - s->pad_h;
+            const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
+            const int32_t rows = elements(top, s->dilation_h, s->kernel_h, s->before_h, s->in_h + s->after_h);
+
+            for (int32_t ox = 0; ox < s->out_w; ox++) {
+                const int32_t left = ox * s->stride_w - s->pad_w;
+                const struct span kx = taps(left, s->dilation_w, s->kernel_w, 0, s->in_w);
+                const int32_t columns =
+                    elements(left, s->dilation_w, s->kernel_w, s->before_w, s->in_w + s->after_w);
+                const float share = *dy++ / (float)(rows * columns);
+
+                for (int32_t i = ky.first; i < ky.end; i++) {
+                    float *const row = dx + (top + i * s->dilation_h) * s->in_w;
+
+                    for (int32_t j = kx.first; j < kx.end; j++) {
+                        row[left + j * s->dilation_w] += share;
+                    }
+                }
+            }
+        }
+        dx += s->in_h * s->in_w;
+    }
+}
