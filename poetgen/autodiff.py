@@ -124,6 +124,8 @@ def trainable(model: Model) -> Mapping[str, str]:
             reasons[name] = f"is {array.dtype}, not float32"
         elif array.size <= 1:
             reasons[name] = "has a single element"
+        elif name in model.fixed:
+            reasons[name] = model.fixed[name]
         elif name not in reached:
             reasons[name] = "does not reach an output"
         elif all(i in getattr(n.op, "statistics", ()) for n, i in readers[name]):

@@ -96,6 +96,8 @@ class Model:
     opset: int = 17
     notes: tuple[str, ...] = ()
     """What a user should know about the import, one sentence each."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Parameters that are constants by nature, and why they do not train: ``is a folded ...``."""
 
     def spec(self, tensor: str) -> Spec:
         """Shape and type of a tensor."""
