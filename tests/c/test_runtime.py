@@ -55,12 +55,12 @@ def compile_target(board: boards.Board, output: Path, *sources: Path) -> Path:
     return output
 
 
-def emulate(board: boards.Board, elf: Path, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def emulate(board: boards.Board, elf: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     assert board.emulator is not None
     if shutil.which(board.emulator.program) is None:
         pytest.fail(f"{board.emulator.program} is not installed")
     return subprocess.run(
-        [*board.emulator.command(elf), *more],
+        board.emulator.command(elf),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
