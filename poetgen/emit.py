@@ -275,7 +275,8 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "flags": board.flags,
         "optimize": "-O2",
         "model_sources": _model_sources(program),
-        "main_sources": _main_sources(program),
+        "main_sources": _main_sources(program, board.is_host),
+        "host_sources": _main_sources(program, on_host=True),
         "ram": program.ram,
         "peak_bytes": program.peak_bytes,
         "reserved_bytes": board.reserved_bytes,
@@ -466,17 +467,21 @@ def _support(program: Program) -> list[str]:
     return sorted(found - set(_families(program)))
 
 
-def _main_sources(program: Program) -> list[str]:
-    board = program.costed.board
+def _main_sources(program: Program, on_host: bool) -> list[str]:
     store = ["runtime/blockdev/file.c"] if program.uses_store else []
-    if board.is_host:
+    if on_host:
         return ["runtime/platform/posix.c", *store]
     return ["runtime/platform/semihost.c", "board/startup.c", *store]
 
 
 def _runtime_files(program: Program) -> dict[str, str | bytes]:
     runtime, board = resources.runtime(), program.costed.board
-    wanted = [f for f in (*_model_sources(program), *_main_sources(program)) if f.startswith("runtime/")]
+    sources = {
+        *_model_sources(program),
+        *_main_sources(program, board.is_host),
+        *_main_sources(program, on_host=True),
+    }
+    wanted = sorted(f for f in sources if f.startswith("runtime/"))
     files: dict[str, str | bytes] = {f: (runtime / f.removeprefix("runtime/")).read_bytes() for f in wanted}
     headers = sorted((runtime / "include").rglob("*.h"))
     families = {*_families(program), "start"}

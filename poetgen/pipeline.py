@@ -24,7 +24,7 @@ from poetgen.memory import check as check_placement
 from poetgen.onnx_import import import_onnx
 from poetgen.program import Program, lower, static_bytes
 from poetgen.report import claims, code_flash_bytes
-from poetgen.schedule import Schedule, Verdict, check
+from poetgen.schedule import PageIn, PageOut, Schedule, Verdict, check
 from poetgen.schedule.inference import plan_forward
 from poetgen.schedule.plan import Progress, plan
 from poetgen.schedule.plan_json import from_json, to_json
@@ -255,8 +255,40 @@ def manifest(compiled: Compiled, model_file: str) -> dict[str, Any]:
         "store_file": f"{program.name}.store" if program.uses_store else None,
         "model_file": model_file,
         "trains": program.train is not None,
+        "traffic": _traffic(compiled),
+        "gradients": _gradient_steps(program),
         "options": kept,
     }
+
+
+def _traffic(compiled: Compiled) -> dict[str, int]:
+    """What one training step moves to and from the store, whole sectors."""
+    actions = () if compiled.schedule is None else compiled.schedule.actions
+    sector_bytes = compiled.program.store.sector_bytes
+    pages = compiled.costed.pages
+    ins = [pages[a.tensor].sectors for a in actions if isinstance(a, PageIn)]
+    outs = [pages[a.tensor].sectors for a in actions if isinstance(a, PageOut)]
+    return {
+        "pages_in": len(ins),
+        "pages_out": len(outs),
+        "bytes_in": sum(ins) * sector_bytes,
+        "bytes_out": sum(outs) * sector_bytes,
+    }
+
+
+def _gradient_steps(program: Program) -> list[dict[str, Any]]:
+    """Which steps of the training function make whose gradient."""
+    if program.train is None:
+        return []
+    of: dict[str, list[str]] = {}
+    for parameter, gradient in program.costed.training.gradients.items():
+        of.setdefault(gradient, []).append(parameter)
+    return [
+        {"step": step.number, "params": of[made.tensor]}
+        for step in program.train.steps
+        for made in step.outputs
+        if step.node is not None and made.tensor in of
+    ]
 
 
 def _optimizer(options: Options) -> Optimizer:
