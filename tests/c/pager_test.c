@@ -250,6 +250,43 @@ static void a_step_reads_one_slot_and_writes_the_other(void)
     CHECK(memcmp(before, bytes, sizeof before) == 0);
 }
 
+/* A sink that compares with tensor[], and fails when `budget` bytes have come. */
+struct reader {
+    size_t at, budget;
+};
+
+static int compare(void *context, const void *piece, size_t size)
+{
+    struct reader *reader = context;
+    if (reader->at + size > reader->budget) return POET_EIO;
+    CHECK(memcmp((const unsigned char *)tensor + reader->at, piece, size) == 0);
+    reader->at += size;
+    return POET_OK;
+}
+
+static void a_persistent_tensor_streams_out_as_it_is_committed(void)
+{
+    CHECK(run_to(1) == POET_OK);
+    for (uint32_t page = 1; page <= PERSISTENT; page++) {
+        struct reader reader = { .budget = SIZE_MAX };
+        fill(1, page);
+        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_OK);
+        CHECK(reader.at == pages[page].bytes);
+
+        reader = (struct reader){ .budget = pages[page].bytes - 1 };
+        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_EIO); /* the sink's error */
+
+        const uint32_t last = pages[page].sector + id.slot_sectors + pages[page].bytes / id.sector_bytes;
+        bytes[(size_t)(last + 1) * id.sector_bytes - 1] ^= 1; /* of the check word */
+        reader = (struct reader){ .budget = SIZE_MAX };
+        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_ECHECK);
+        emulated.fail_at = emulated.counts.calls + 1;
+        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_EIO);
+    }
+    pager.dev = NULL;
+    CHECK(poet_slot_stream(&pager, &pages[1], compare, &(struct reader){ .budget = 0 }) == POET_ESTATE);
+}
+
 static void every_failing_call_is_reported_and_harms_nothing(void)
 {
     const struct geometry geometry = { id.sector_bytes, emulated.dev.erase != NULL ? id.erase_sectors : 0 };
@@ -484,6 +521,8 @@ static const struct {
 } claims[] = {
     { "what_goes_out_comes_in", what_goes_out_comes_in },
     { "a_step_reads_one_slot_and_writes_the_other", a_step_reads_one_slot_and_writes_the_other },
+    { "a_persistent_tensor_streams_out_as_it_is_committed",
+      a_persistent_tensor_streams_out_as_it_is_committed },
     { "every_failing_call_is_reported_and_harms_nothing", every_failing_call_is_reported_and_harms_nothing },
     { "a_commit_is_atomic_at_every_power_cut", a_commit_is_atomic_at_every_power_cut },
     { "damage_is_seen", damage_is_seen },

@@ -1,6 +1,7 @@
-/* store_steps.c: five training steps on the file store.img, which the test wrote; for the host and for emulated boards.
- * Adds 1 to every element of a persistent tensor in each step, passes it through a scratch page, prints what the
- * device did and how much stack it took. Ends with 0, or with the error's number without its sign. */
+/* store_steps.c: five training steps on the file store.img, which the test wrote; for the host and for
+ * emulated boards. Adds 1 to every element of a persistent tensor in each step, passes it through a scratch
+ * page, prints what the device did and how much stack it took. Ends with 0, or with the error's number
+ * without its sign. */
 #include "poet/pager.h"
 #include "poet/platform.h"
 

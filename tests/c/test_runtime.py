@@ -25,6 +25,7 @@ POSIX, SEMIHOST = (RUNTIME / "platform" / f"{name}.c" for name in ("posix", "sem
 
 CLAIMS = """
     what_goes_out_comes_in a_step_reads_one_slot_and_writes_the_other
+    a_persistent_tensor_streams_out_as_it_is_committed
     every_failing_call_is_reported_and_harms_nothing a_commit_is_atomic_at_every_power_cut
     damage_is_seen what_is_not_ours_is_refused_and_never_written
     one_damaged_superblock_leaves_the_other the_sequence_number_may_wrap
