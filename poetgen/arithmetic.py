@@ -21,10 +21,11 @@ def sum_in_order(terms: Array, axes: tuple[int, ...], start: Array | None = None
     rest = tuple(a for a in range(terms.ndim) if a not in axes)
     shape = tuple(terms.shape[a] for a in rest)
     rows = terms.transpose(axes + rest).reshape(-1, *shape)
-    total = np.zeros(shape, terms.dtype) if start is None else start.astype(terms.dtype, copy=True)
-    for row in rows:
-        total = total + row
-    return np.asarray(total, terms.dtype)
+    if not len(rows):
+        return np.zeros(shape, terms.dtype) if start is None else start.astype(terms.dtype)
+    rows = np.array(rows)
+    rows[0] = rows[0] + (terms.dtype.type(0) if start is None else start)  # -0 first gives +0
+    return np.asarray(np.add.accumulate(rows, axis=0, dtype=terms.dtype)[-1])
 
 
 def _f(literal: str) -> np.float32:

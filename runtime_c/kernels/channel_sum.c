@@ -1,8 +1,8 @@
 /* channel_sum.c: sum over all but the channel axis. */
 #include "poet/kernels/channel_sum.h"
 
-void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, enum poet_start start, const float *dy,
-                          float *db)
+void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, enum poet_start start,
+                          const float *dy, float *db)
 {
     if (start != POET_CONTINUE) {
         for (int32_t c = 0; c < channels; c++) {

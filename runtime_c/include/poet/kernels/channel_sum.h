@@ -5,7 +5,7 @@
 #include "poet/kernels/start.h"
 
 /* db[c] = sum over n, i ascending of dy[n][c][i]; from +0 or from what is in db. */
-void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, enum poet_start start, const float *dy,
-                          float *db);
+void poet_channel_sum_f32(int32_t batch, int32_t channels, int32_t size, enum poet_start start,
+                          const float *dy, float *db);
 
 #endif
