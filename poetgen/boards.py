@@ -136,11 +136,11 @@ CYCLES: Mapping[str, str] = MappingProxyType(
     {
         "conv": "multiply-accumulate",
         "gemm": "multiply-accumulate",
-        "elementwise": "element written",
-        "pool": "element read",
-        "norm": "element written",
-        "loss": "element read",
-        "update": "parameter",
+        "elementwise": "element",
+        "pool": "element of a window",
+        "norm": "element",
+        "loss": "element of the logits",
+        "update": "element of parameter or state",
         "move": "byte",
     }
 )
