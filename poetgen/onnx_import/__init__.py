@@ -9,7 +9,7 @@ This is the only place that imports onnx.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from poetgen.errors import ModelError
@@ -48,40 +48,43 @@ def import_onnx(path: str | Path, batch: int | None = None, output: str | None =
 def _typed(source: Source, outputs: tuple[str, ...], batch: int | None) -> tuple[TypedGraph, tuple[str, ...]]:
     binding = bind(source, batch)
     if binding.fixed_batch is not None and batch is not None:
-        graph = _rebound(source, outputs, binding.with_batch, binding.fixed_batch, batch)
-        note = f"The file's batch of {binding.fixed_batch} is changed to {batch}."
-        return graph, (*binding.notes, note)
-    try:
+        old = binding.fixed_batch
+        graph = _rebound(source, outputs, binding.specs, binding.moved(old, batch), old, batch)
+        return graph, (*binding.notes, f"The file's batch of {old} is changed to {batch}.")
+    if batch is None or batch == 1:
         return type_graph(source, binding.specs, outputs), binding.notes
-    except ModelError as first:
-        if batch in (None, 1):
-            raise
-        # An open batch over Reshapes that were exported at 1.
-        at_one = bind(source, 1)
-        try:
-            type_graph(source, at_one.specs, outputs)
-        except ModelError:
-            raise first from None
-        assert batch is not None
-        return _rebound(source, outputs, at_one.with_batch, 1, batch), binding.notes
+    first: ModelError | None = None
+    try:
+        graph = type_graph(source, binding.specs, outputs)
+        if all(graph.specs[o].shape[:1] in ((), (batch,)) for o in outputs):
+            return graph, binding.notes
+    except ModelError as error:
+        first = error
+    # An open batch over Reshapes that were exported at 1.
+    at_one = bind(source, 1).specs
+    try:
+        type_graph(source, at_one, outputs)
+    except ModelError as error:
+        raise first or error from None
+    return _rebound(source, outputs, at_one, binding.specs, 1, batch), binding.notes
 
 
 def _rebound(
     source: Source,
     outputs: tuple[str, ...],
-    with_batch: Callable[[int, int], Mapping[str, Spec]],
+    old_specs: Mapping[str, Spec],
+    new_specs: Mapping[str, Spec],
     old: int,
     new: int,
 ) -> TypedGraph:
     """The graph at another batch: claimed by ``follow`` at the old one, held against the new one."""
-    before = type_graph(source, with_batch(old, old), outputs)
-    specs = with_batch(old, new)
-    moved = tuple(n for n in before.inputs if specs[n] != before.specs[n])
+    before = type_graph(source, old_specs, outputs)
+    moved = tuple(n for n in before.inputs if new_specs[n] != old_specs[n])
     shapes = follow(before, moved, old, new)
     reshaped = {
         o: shapes[o] for n in before.nodes if n.raw.op_type == "Reshape" for o in n.outputs if o in shapes
     }
-    after = type_graph(source, specs, outputs, reshaped)
+    after = type_graph(source, new_specs, outputs, reshaped)
     for node in after.nodes:
         for name, spec in zip(node.outputs, node.out_specs, strict=True):
             expected = shapes.get(name, before.specs[name].shape) if name in before.specs else None

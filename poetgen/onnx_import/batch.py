@@ -33,7 +33,7 @@ class Binding:
     """The file's own batch, where it is fixed and not what the user asks for."""
     notes: tuple[str, ...]
 
-    def with_batch(self, old: int, new: int) -> Mapping[str, Spec]:
+    def moved(self, old: int, new: int) -> Mapping[str, Spec]:
         """The inputs whose leading axis is the old batch, with the new one."""
         return {
             name: Spec((new, *s.shape[1:]), s.dtype) if s.shape[:1] == (old,) else s

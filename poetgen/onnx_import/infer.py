@@ -435,6 +435,7 @@ def _simplified(walk: _Walk, node: RawNode) -> RawNode:
         check_attributes(node, walk.opset)
         return replace(node, op_type="Identity", attributes={})
     if node.op_type == "Concat":
+        check_attributes(node, walk.opset)
         full = tuple(i for i in node.inputs if walk.specs[i].size)
         if len(full) < len(node.inputs):
             node = replace(node, inputs=full)

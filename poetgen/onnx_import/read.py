@@ -141,7 +141,7 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _opset(model: onnx.ModelProto, name: str, notes: list[str]) -> int:
-    versions = [o.version for o in model.opset_import if o.domain in OWN_DOMAINS]
+    versions = [int(o.version) for o in model.opset_import if o.domain in OWN_DOMAINS]
     if not versions:
         raise ModelError(
             f"{name} imports no version of the default operator set",
@@ -339,6 +339,8 @@ def _node(n: onnx.NodeProto, index: int, tensors: _Tensors) -> RawNode:
 
 def _attribute(a: AttributeProto, node: RawNode, tensors: _Tensors) -> Any:
     what = f"attribute {a.name!r} of {node.label}"
+    if a.ref_attr_name:
+        raise ModelError(f"{what} refers to a function's attribute outside of a function")
     match a.type:
         case AttributeProto.INT:
             return int(a.i)
@@ -358,8 +360,6 @@ def _attribute(a: AttributeProto, node: RawNode, tensors: _Tensors) -> Any:
             return _graph(a.g, tensors)
         case AttributeProto.GRAPHS:
             return tuple(_graph(g, tensors) for g in a.graphs)
-    if a.ref_attr_name:
-        raise ModelError(f"{what} refers to a function's attribute outside of a function")
     raise ModelError(f"{what} has type {AttributeProto.AttributeType.Name(a.type)}, which is not supported")
 
 
