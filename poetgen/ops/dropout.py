@@ -135,9 +135,10 @@ class Dropout(Op):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
-        """Active in training whatever training_mode says; a ratio of 0 is the identity."""
-        if node.output_count > 1:
-            raise node.refuse("its mask output is used", "only the first output is supported")
+        """Active in training whatever training_mode says; a ratio of 0 is the identity.
+
+        The mask output may be named (PyTorch does) but not read: nothing makes it.
+        """
         if node.opset < 12:
             ratio = float(node.take("ratio", 0.5))
         elif len(node.inputs) > 1 and node.inputs[1] is not None:

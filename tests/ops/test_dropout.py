@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels import run
 
 from poetgen.ops.dropout import Dropout, philox
+from tests.ops.kernels import run
 
 
 @pytest.mark.parametrize(

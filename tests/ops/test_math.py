@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernels import FLAGS, KERNELS, same_bits
 
 from poetgen import arithmetic
+from tests.ops.kernels import FLAGS, KERNELS, same_bits
 
 FUNCTIONS = ("sqrt", "exp", "log")
 BOUND_ULP = {"sqrt": 0.5, "exp": 1.1, "log": 1.1}

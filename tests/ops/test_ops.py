@@ -11,12 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from kernels import in_place_choices, run, same_bits, specs_of
 from onnx import helper, numpy_helper
-from onnx_node import FakeNode
 
 from poetgen.op import Example, Op, Spec, Value
 from poetgen.ops import all_ops
+from tests.ops.kernels import in_place_choices, run, same_bits, specs_of
+from tests.ops.onnx_node import FakeNode
 
 
 def _name(example: Example) -> str:
