@@ -132,7 +132,7 @@ def test_gradient_agrees_with_central_differences(example: Example) -> None:
     executor = _Executor()
     inputs = tuple(executor.put(a, s) for a, s in zip(arrays, in_specs, strict=True))
     outputs = executor.emit(op, *inputs)
-    is_loss = "loss" in op.work(in_specs, out_specs).kind
+    is_loss = out_specs[0].shape == () and not op.onnx  # the end of the graph: its own gradient is 1
     # A loss reads output 0 alone: further outputs are there for the backward pass.
     weights = [np.ones(()) if is_loss else rng.standard_normal(out_specs[0].shape)]
     weights += [None] * (len(out_specs) - 1)
