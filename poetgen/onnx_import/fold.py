@@ -38,7 +38,7 @@ FOLDABLE = _ELEMENTWISE | _MOVES | _REDUCES | _GROWS | {"Shape", "Size"}
 
 def evaluate(node: RawNode, inputs: Sequence[Array | None], opset: int) -> tuple[Array, ...]:
     """Outputs of a foldable node; inputs left out are None."""
-    check_attributes(node, opset)
+    check_node(node, opset)
     predicted = _predict_elements(node, inputs)
     if predicted * 8 > LARGEST_FOLD_BYTES:
         raise ModelError(
@@ -77,18 +77,46 @@ def _array(value: object) -> Array:
     return array
 
 
-def check_attributes(node: RawNode, opset: int) -> None:
-    """Raise for an attribute that ONNX does not define: nobody would read it."""
+def check_node(node: RawNode, opset: int) -> None:
+    """Raise for what ONNX does not define: unknown attributes, too few or too many inputs."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
     except onnx.defs.SchemaError as error:
-        raise ModelError(f"ONNX opset {opset} has no op {node.kind} ({node.label})") from error
+        raise ModelError(
+            f"ONNX opset {opset} has no op {node.kind} (node {node.short})", hint="export the model again"
+        ) from error
     unknown = sorted(set(node.attributes) - set(schema.attributes))
     if unknown:
         raise ModelError(
             f"{node.label} has attribute {unknown[0]!r}, which {node.op_type} does not have in opset {opset}",
             hint="poetgen refuses what it does not understand; export the model again",
         )
+    check_inputs(node, opset)
+
+
+def check_inputs(node: RawNode, opset: int) -> None:
+    """Raise for a number of inputs or outputs that the op does not take, where ONNX defines the op."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return
+    for what, count, least, most in (
+        ("inputs", len(node.inputs), schema.min_input, schema.max_input),
+        ("outputs", len(node.outputs), schema.min_output, schema.max_output),
+    ):
+        if not least <= count <= most:
+            raise ModelError(
+                f"{node.label} has {count} {what}, {node.op_type} takes {least} to {most} (opset {opset})",
+                hint="export the model again",
+            )
+    for k, name in enumerate(node.inputs[: schema.min_input]):
+        if not name:
+            raise ModelError(
+                f"{node.label} leaves out input {k}, which {node.op_type} needs",
+                hint="export the model again",
+            )
+    if not any(node.outputs):
+        raise ModelError(f"{node.label} has no output", hint="export the model again")
 
 
 def _predict_elements(node: RawNode, inputs: Sequence[Array | None]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from poetgen.errors import ModelError
 from poetgen.graph import NameTable
-from poetgen.onnx_import.fold import FOLDABLE, check_attributes, evaluate
+from poetgen.onnx_import.fold import FOLDABLE, check_inputs, check_node, evaluate
 from poetgen.onnx_import.raw import (
     Constant,
     RawGraph,
@@ -193,7 +193,7 @@ def _without_op(view: NodeView, why_not: ModelError) -> TypedNode:
     rule = _RULES.get(view.raw.op_type)
     if rule is None or view.raw.domain:
         raise why_not
-    check_attributes(view.raw, view.opset)
+    check_node(view.raw, view.opset)
     operands = tuple(i for i, s in enumerate(view.inputs) if s is not None)
     in_specs = tuple(_spec(view, i) for i in operands)
     try:
@@ -271,8 +271,8 @@ def unsupported(nodes: Sequence[RawNode], opset: int) -> ModelError:
     hint = next((h for ops, h in _HINTS if first.op_type in ops), "")
     if not hint:
         hint = (
-            "docs/operators.md lists what is supported; the part of the model after this node can "
-            "be exported and trained on its own"
+            f"supported: {', '.join(sorted(by_onnx()))}. The part of the model after this node can be "
+            "exported and trained on its own"
         )
     if first.domain:
         hint = f"ops of domain {first.domain!r} are not ONNX's own: export without them"
@@ -362,6 +362,7 @@ def _may_work(node: RawNode) -> bool:
 
 def _visit(walk: _Walk, node: RawNode) -> None:
     node = _resolve(walk, node)
+    check_inputs(node, walk.opset)
     if node.op_type == "If" and not node.domain:
         _visit_if(walk, node)
         return
@@ -374,7 +375,7 @@ def _visit(walk: _Walk, node: RawNode) -> None:
         return
     node = _simplified(walk, node)
     if node.op_type == "Identity" and node.outputs[0] not in walk.outputs:
-        check_attributes(node, walk.opset)
+        check_node(node, walk.opset)
         walk.alias[node.outputs[0]] = node.inputs[0]
         return
     typed = make_node(node, walk.specs, walk.constants, walk.opset)
@@ -399,7 +400,7 @@ def _resolve(walk: _Walk, node: RawNode) -> RawNode:
 
 
 def _measured(node: RawNode, shape: Shape, opset: int) -> Array:
-    check_attributes(node, opset)
+    check_node(node, opset)
     if node.op_type == "Size":
         return np.array(Spec(shape).size, np.int64)
     start, end = node.attributes.get("start", 0), node.attributes.get("end", len(shape))
@@ -432,10 +433,10 @@ def _simplified(walk: _Walk, node: RawNode) -> RawNode:
     if node.op_type == "Cast" and walk.specs[node.inputs[0]].dtype == _CAST_TO.get(
         node.attributes.get("to", 0)
     ):
-        check_attributes(node, walk.opset)
+        check_node(node, walk.opset)
         return replace(node, op_type="Identity", attributes={})
     if node.op_type == "Concat":
-        check_attributes(node, walk.opset)
+        check_node(node, walk.opset)
         full = tuple(i for i in node.inputs if walk.specs[i].size)
         if len(full) < len(node.inputs):
             node = replace(node, inputs=full)

@@ -33,6 +33,9 @@ from poetgen.op import Array
 FIRST_OPSET, LAST_OPSET = 6, 28
 """Versions of the default operator set whose ops were compared with what ``ops`` does."""
 
+MOST_AXES = 32
+"""Far above any network's; numpy stops at 64."""
+
 OWN_DOMAINS = ("", "ai.onnx")
 
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
@@ -113,6 +116,8 @@ def read(path: Path) -> Source:
     """Read and check; see the module's docstring."""
     model, data = parse(path)
     notes: list[str] = []
+    _check_text(t for n in model.graph.node for t in (n.op_type, n.domain, n.name))
+    _check_text(o.domain for o in model.opset_import)
     opset = _opset(model, path.name, notes)
     tensors = _Tensors(path.parent)
     model = inline_functions(model)
@@ -164,7 +169,7 @@ def _opset(model: onnx.ModelProto, name: str, notes: list[str]) -> int:
             if node.domain in OWN_DOMAINS and len(meanings) > 1:
                 raise ModelError(
                     f"{name} imports ai.onnx at opsets {_and(versions)}, and {node.op_type} node "
-                    f"{node.name or node.output[0]!r} means different things in them",
+                    f"{shorten(node.name or ', '.join(node.output))} means different things in them",
                     hint="export the model again with one opset",
                 )
         notes.append(f"ai.onnx is imported at opsets {_and(versions)}; every op here is the same in each.")
@@ -205,6 +210,8 @@ class _Tensors:
         dims = tuple(int(d) for d in t.dims)
         if any(d < 0 for d in dims):
             raise ModelError(f"{what} has the negative dimension {min(dims)}: {list(dims)}")
+        if len(dims) > MOST_AXES:
+            raise ModelError(f"{what} has {len(dims)} axes, more than {MOST_AXES}")
         if t.data_type not in _ELEMENT_BITS:
             raise ModelError(
                 f"{what} has elements of type {type_name(t.data_type)}, which is not supported",
@@ -238,6 +245,7 @@ class _Tensors:
 
     def _external(self, t: TensorProto, what: str, expected: int) -> bytes:
         entry = {e.key: e.value for e in t.external_data}
+        _check_text(entry.values())
         location = entry.get("location", "")
         path = (self.folder / location).resolve()
         if not location or not path.is_relative_to(self.folder) or path == self.folder:
@@ -273,7 +281,17 @@ def _frozen(array: Array) -> Array:
     return array
 
 
+def _check_text(texts: Iterable[object]) -> None:
+    """Protobuf gives bytes where a damaged file holds what is no UTF-8."""
+    for text in texts:
+        if isinstance(text, bytes):
+            raise ModelError(
+                f"the file holds a name that is no text: {text[:40]!r}", hint="copy or export it again"
+            )
+
+
 def _graph(g: onnx.GraphProto, tensors: _Tensors) -> RawGraph:
+    _check_text(v.name for values in (g.initializer, g.input, g.output) for v in values)
     constants: dict[str, Constant] = {}
     if g.sparse_initializer:
         names = ", ".join(s.values.name for s in g.sparse_initializer)
@@ -327,6 +345,7 @@ def _dim(d: onnx.TensorShapeProto.Dimension) -> Dim:
 
 
 def _node(n: onnx.NodeProto, index: int, tensors: _Tensors) -> RawNode:
+    _check_text((n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute)))
     domain = "" if n.domain in OWN_DOMAINS else n.domain
     node = RawNode(index, n.name, n.op_type, domain, tuple(n.input), tuple(n.output), {})
     attributes: dict[str, Any] = {}

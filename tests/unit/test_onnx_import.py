@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from poetgen.errors import ModelError, UsageError
 from poetgen.onnx_import import export_onnx, import_onnx
-from poetgen.op import Op, Spec, f32
+from poetgen.op import OnnxNode, Op, Spec, f32
 from poetgen.ops import all_ops, by_onnx
 from tests.unit.test_onnx_cases import feeds_of, forward, onnxruntime_outputs
 
@@ -477,3 +478,147 @@ def test_an_op_imports_under_one_name() -> None:
     names = [n for op in all_ops() for n in ((op.onnx,) if op.onnx else ()) + op.onnx_aliases()]
     assert len(names) == len(set(names)) == len(by_onnx())
     assert all(issubclass(op, Op) for op in by_onnx().values())
+
+
+# -- forms that exporters take apart; the two ops stand in for the real ones
+
+
+@dataclass(frozen=True)
+class StandIn(Op):
+    """As its first input, whatever it computes."""
+
+    eps: float = 0.0
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        return (inputs[0],)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> tuple[Op, tuple[int, ...]]:
+        node.take("axis", -1)
+        return cls(node.take("epsilon", 0.0)), tuple(range(len(node.inputs)))
+
+
+SCALARS = {
+    "root2": np.array(2**0.5, np.float32),
+    "one": np.array(1, np.float32),
+    "half": np.array(0.5, np.float32),
+    "two": np.array(2, np.float32),
+    "eps": np.array(1e-5, np.float32),
+}
+
+
+@pytest.mark.parametrize("half_at", ["end", "before x", "on x"])
+def test_five_nodes_of_gelu_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half_at: str) -> None:
+    monkeypatch.setitem(by_onnx(), "Gelu", StandIn)
+    tails = {
+        "end": [node("Mul", ("x", "p"), ("q",)), node("Mul", ("q", "half"), ("y",))],
+        "before x": [node("Mul", ("p", "half"), ("q",)), node("Mul", ("x", "q"), ("y",))],
+        "on x": [node("Mul", ("x", "half"), ("q",)), node("Mul", ("q", "p"), ("y",))],
+    }
+    nodes = [
+        node("Div", ("x", "root2"), ("d",)),
+        node("Erf", ("d",), ("e",)),
+        node("Add", ("e", "one"), ("p",)),
+        *tails[half_at],
+    ]
+    model = import_onnx(save(tmp_path, nodes, {"x": (2, 4)}, {"y": (2, 4)}, SCALARS))
+    assert [(type(n.op), n.inputs, n.outputs) for n in model.nodes] == [(StandIn, ("x",), ("y",))]
+
+
+def test_a_gelu_with_another_constant_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(by_onnx(), "Gelu", StandIn)
+    monkeypatch.setitem(by_onnx(), "Erf", StandIn)
+    nodes = [
+        node("Div", ("x", "two"), ("d",)),
+        node("Erf", ("d",), ("e",)),
+        node("Add", ("e", "one"), ("p",)),
+        node("Mul", ("x", "p"), ("q",)),
+        node("Mul", ("q", "half"), ("y",)),
+    ]
+    assert len(import_onnx(save(tmp_path, nodes, {"x": (2, 4)}, {"y": (2, 4)}, SCALARS)).nodes) == 5
+
+
+def nine_nodes(mean_read_outside: bool = False) -> list[Any]:
+    more = [node("Add", ("y0", "m"), ("y",))] if mean_read_outside else []
+    return [
+        node("ReduceMean", ("x",), ("m",), axes=[-1]),
+        node("Sub", ("x", "m"), ("c",)),
+        node("Pow", ("c", "two"), ("c2",)),
+        node("ReduceMean", ("c2",), ("v",), axes=[-1]),
+        node("Add", ("v", "eps"), ("ve",)),
+        node("Sqrt", ("ve",), ("s",)),
+        node("Div", ("c", "s"), ("n",)),
+        node("Mul", ("n", "w"), ("nw",)),
+        node("Add", ("nw", "b"), ("y0" if mean_read_outside else "y",)),
+        *more,
+    ]
+
+
+def test_nine_nodes_of_layer_norm_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(by_onnx(), "LayerNormalization", StandIn)
+    weights = {**SCALARS, "w": array(4), "b": array(4)}
+    model = import_onnx(save(tmp_path, nine_nodes(), {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, weights, opset=13))
+    (only,) = model.nodes
+    assert only.inputs == ("x", "w", "b") and only.outputs == ("y",)
+    assert only.op == StandIn(eps=float(np.float32(1e-5)))
+
+
+def test_a_layer_norm_whose_mean_is_read_elsewhere_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for op in ("LayerNormalization", "Pow", "Sqrt"):
+        monkeypatch.setitem(by_onnx(), op, StandIn)
+    weights = {**SCALARS, "w": array(4), "b": array(4)}
+    path = save(tmp_path, nine_nodes(True), {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, weights, opset=13)
+    assert len(import_onnx(path).nodes) == 10
+
+
+def test_branches_of_one_name_are_inlined_side_by_side(tmp_path: Path) -> None:
+    """Two Ifs whose branches call their tensors alike."""
+
+    def branch(outer: str, factor: float) -> Any:
+        made = helper.make_tensor_value_info("r", TensorProto.FLOAT, (1, 2))
+        k = numpy_helper.from_array(np.array([factor, 1], np.float32), "k")
+        return helper.make_graph([node("Add", (outer, "k"), ("r",))], "body", [], [made], [k])
+
+    nodes = [
+        node("If", ("yes",), ("a",), then_branch=branch("x", 2), else_branch=branch("x", 3)),
+        node("If", ("no",), ("y",), then_branch=branch("a", 5), else_branch=branch("a", 7)),
+    ]
+    conditions = {"yes": np.array(True), "no": np.array(False)}
+    path = save(tmp_path, nodes, {"x": (1, 2)}, {"y": (1, 2)}, conditions)
+    model = import_onnx(path)
+    assert sorted(float(p[0]) for p in model.parameters.values()) == [2, 7]
+    assert_agrees_with_onnxruntime(path)
+
+
+def test_damage_anywhere_gives_one_error(tmp_path: Path) -> None:
+    """Bytes flipped, lost and added at random: an import or a ModelError, nothing else."""
+    rng = np.random.default_rng(0)
+    weights = {n: np.abs(array(3, seed=k)) + 1 for k, n in enumerate("sbmv")}
+    nodes = [
+        node("BatchNormalization", ("x", "s", "b", "m", "v"), ("a",), name="bn", epsilon=1e-3),
+        node("Relu", ("a",), ("r",)),
+        node("Shape", ("r",), ("n",)),
+        node("Reshape", ("r", "n"), ("y",)),
+    ]
+    path = save(tmp_path, nodes, {"x": ("N", 3, 6)}, {"y": ("N", 3, 6)}, weights)
+    data = path.read_bytes()
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(data)
+        for at in rng.integers(0, len(data) - 4, rng.integers(1, 4)):
+            match rng.integers(0, 3):
+                case 0:
+                    damaged[at] = int(rng.integers(0, 256))
+                case 1:
+                    del damaged[at : at + 2]
+                case _:
+                    damaged[at:at] = rng.bytes(2)
+        path.write_bytes(damaged)
+        try:
+            import_onnx(path)
+        except ModelError as error:
+            refused += 1
+            assert error.message
+    assert refused > 150
