@@ -257,14 +257,15 @@ def _reduce(node: TypedNode, along: tuple[Along | None, ...]) -> Along:
 
 
 def _along_axis(node: TypedNode, along: tuple[Along | None, ...]) -> Along:
-    """Softmax and its like: the op's axis is not the batch; below opset 13 it is all from it on."""
+    """Softmax and its like: the batch is not among the axes that are summed."""
     a = _first(node, along)
-    axis = getattr(node.op, "axis", None)
+    sums = getattr(node.op, "along", node.op)
+    axis = getattr(sums, "axis", None)
     if axis is None:
         raise _NotProvenError("its axis is unknown")
-    rank = len(node.in_specs[0].shape)
-    if int(axis) % rank <= a.axis:
-        raise _NotProvenError(f"it normalizes from axis {axis} on, and the batch is axis {a.axis}")
+    axis = int(axis) % len(node.in_specs[0].shape)
+    if axis == a.axis or (getattr(sums, "to_end", True) and axis < a.axis):
+        raise _NotProvenError(f"it sums along the batch, axis {a.axis}")
     return a
 
 

@@ -343,6 +343,14 @@ def type_graph(
     walk.todo.extend(live)
     while walk.todo:
         _visit(walk, walk.todo.popleft())
+    for name in outputs:
+        if name not in walk.specs:
+            maker = walk.made_by[name]
+            raise ModelError(
+                f"graph output {shorten(name)} is output {maker.outputs.index(name)} of {maker.label}, "
+                "which poetgen does not make",
+                hint="choose another one with --output",
+            )
     return TypedGraph(
         source.opset,
         tuple(walk.nodes),

@@ -306,6 +306,15 @@ def test_a_mean_over_the_batch_is_refused(tmp_path: Path) -> None:
     assert "'pool'" in message and "reduces the batch" in message
 
 
+@pytest.mark.parametrize(("axis", "may"), [(0, False), (1, True), (-1, True)])
+def test_a_softmax_may_not_run_along_the_batch(tmp_path: Path, axis: int, may: bool) -> None:
+    path = save(tmp_path, [node("Softmax", ("x",), ("y",), axis=axis)], {"x": (1, 4, 5)}, {"y": (1, 4, 5)})
+    if may:
+        assert import_onnx(path, batch=3).spec("y") == f32(3, 4, 5)
+    else:
+        assert "sums along the batch" in refusal(path, batch=3)
+
+
 def test_a_constant_along_the_batch_is_refused(tmp_path: Path) -> None:
     nodes = [node("Relu", ("x",), ("a",)), node("Add", ("a", "p"), ("y",), name="position")]
     path = save(tmp_path, nodes, {"x": (3, 4)}, {"y": (3, 4)}, {"p": array(3, 4)})
@@ -371,6 +380,13 @@ def test_an_output_that_is_not_made_is_named(tmp_path: Path) -> None:
     weights = {n: abs(array(2, seed=k)) + 1 for k, n in enumerate("sbmv")}
     message = refusal(save(tmp_path, nodes, {"x": (4, 2)}, {"y": (2,)}, weights))
     assert "'act'" in message and "output 1 ('rm')" in message and "'bn'" in message
+
+
+def test_a_graph_output_that_is_not_made_is_named(tmp_path: Path) -> None:
+    nodes = [node("Dropout", ("x",), ("y", "mask"), name="drop")]
+    path = save(tmp_path, nodes, {"x": (2, 3)}, {"y": (2, 3), "mask": (2, 3)})
+    assert "'mask' is output 1 of Dropout node 'drop'" in refusal(path)
+    assert import_onnx(path, output="y").outputs == ("y",)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
