@@ -1,97 +1,36 @@
-"""A schedule: what happens, in order, in one training step.
+"""Schedule a costed graph. In: CostedGraph. Out: Schedule, which check() accepts.
 
-It says when each node runs, which tensors come and go, and nothing about addresses. ``check`` in
-check.py is the judge that replays it; milp.py and baselines.py make it.
+A schedule says what happens, in order, in one training step: when each node runs and which tensors
+come and go. It says nothing about addresses. ``check`` is the judge that replays it; milp.py and
+baselines.py make it; ``plan`` chooses.
 """
 
-from __future__ import annotations
+from poetgen.schedule.actions import (
+    Action,
+    Compute,
+    Free,
+    Move,
+    PageIn,
+    PageOut,
+    Schedule,
+    Solved,
+    Status,
+    Strategy,
+)
+from poetgen.schedule.check import BrokenSchedule, Verdict, check
 
-from dataclasses import dataclass
-from typing import Literal
-
-from poetgen.cost import CostedGraph
-
-Strategy = Literal["milp", "keep_all", "page_all", "recompute_all"]
-Status = Literal["optimal", "feasible", "infeasible", "no plan in time", "baseline"]
-
-
-@dataclass(frozen=True)
-class Compute:
-    """Run a node as one of its variants; the second run of a node is a recompute.
-
-    ``in_place`` names the operand whose bytes the first output takes; the operand is gone afterwards.
-    """
-
-    node: str
-    variant: int = 0
-    in_place: str | None = None
-
-
-@dataclass(frozen=True)
-class Free:
-    """Give up a tensor's bytes."""
-
-    tensor: str
-
-
-@dataclass(frozen=True)
-class PageOut:
-    """Copy a resident tensor to the store; it stays resident until it is freed."""
-
-    tensor: str
-
-
-@dataclass(frozen=True)
-class PageIn:
-    """Bring a tensor from the store; its landing bytes count from here."""
-
-    tensor: str
-
-
-@dataclass(frozen=True)
-class Move:
-    """Move a resident tensor to another address (planned by memory.place); no byte count changes."""
-
-    tensor: str
-
-
-Action = Compute | Free | PageOut | PageIn | Move
-
-
-@dataclass(frozen=True)
-class Solved:
-    """What is known about a schedule's optimality.
-
-    ``energy_j`` is the whole step's, ``bound_j`` a proven lower bound for recompute depth ``depth``
-    (None where nothing is proven); ``gap`` = (energy - bound) / energy.
-    """
-
-    status: Status
-    energy_j: float
-    bound_j: float | None
-    depth: int
-    solve_cpu_s: float
-    solver: str
-    stopped_by: Literal["gap", "nodes", "time", "none"] = "none"
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap, 0 when proven optimal."""
-        if self.bound_j is None:
-            return None
-        return max(0.0, (self.energy_j - self.bound_j) / self.energy_j) if self.energy_j else 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """Actions of one training step, and the persistent tensors that are resident between steps.
-
-    ``Schedule(costed, (Compute("conv1"), PageOut("conv1/y"), Free("conv1/y"), ...), ("conv1.weight",), solved)``
-    """
-
-    costed: CostedGraph
-    actions: tuple[Action, ...]
-    resident: tuple[str, ...]
-    """Persistent tensors in RAM when a step begins and when it ends (home ram if never freed)."""
-    solved: Solved
-    strategy: str = "milp"
+__all__ = [
+    "Action",
+    "BrokenSchedule",
+    "Compute",
+    "Free",
+    "Move",
+    "PageIn",
+    "PageOut",
+    "Schedule",
+    "Solved",
+    "Status",
+    "Strategy",
+    "Verdict",
+    "check",
+]
