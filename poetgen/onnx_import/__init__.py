@@ -1,8 +1,9 @@
 """Import a model. In: an ONNX file. Out: a Model with ops, shapes and parameters, or one ModelError.
 
 The stages, each a file: ``read`` checks and takes the file apart; ``batch`` binds open dimensions;
-``infer`` gives nodes their ops and shapes and folds constants; ``rewrite`` puts together what
-exporters take apart; ``model`` names everything. ``export`` writes trained parameters back.
+``infer`` (with ``node`` and ``fold``) gives nodes their ops and shapes and folds constants; ``rewrite``
+puts together what exporters take apart; ``model`` names everything. ``export`` writes trained
+parameters back.
 
 This is the only place that imports onnx.
 """
@@ -16,8 +17,9 @@ from poetgen.errors import ModelError
 from poetgen.graph import Model
 from poetgen.onnx_import.batch import bind, follow
 from poetgen.onnx_import.export import export_onnx
-from poetgen.onnx_import.infer import TypedGraph, type_graph
+from poetgen.onnx_import.infer import type_graph
 from poetgen.onnx_import.model import choose_outputs, to_model
+from poetgen.onnx_import.node import TypedGraph
 from poetgen.onnx_import.raw import Source, shorten
 from poetgen.onnx_import.read import read
 from poetgen.onnx_import.rewrite import rewrite

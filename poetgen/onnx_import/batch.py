@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from poetgen.errors import ModelError, UsageError
-from poetgen.onnx_import.infer import TypedGraph, TypedNode
+from poetgen.onnx_import.node import TypedGraph, TypedNode
 from poetgen.onnx_import.raw import Dim, RawInput, Source, shorten
 from poetgen.op import Dtype, Spec
 

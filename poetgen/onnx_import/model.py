@@ -11,7 +11,7 @@ import numpy as np
 
 from poetgen.errors import ModelError, UsageError
 from poetgen.graph import Model, NameTable, Node, Tensor
-from poetgen.onnx_import.infer import TypedGraph, TypedNode, unsupported
+from poetgen.onnx_import.node import TypedGraph, TypedNode, unsupported
 from poetgen.onnx_import.raw import Constant, Source, shorten
 from poetgen.op import Array
 

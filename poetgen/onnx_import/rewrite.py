@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from poetgen.graph import NameTable
-from poetgen.onnx_import.infer import TypedGraph, TypedNode, make_node, spec_of
+from poetgen.onnx_import.node import TypedGraph, TypedNode, make_node, spec_of
 from poetgen.onnx_import.raw import Constant, RawNode
 from poetgen.op import Array, Spec
 from poetgen.ops import by_onnx
