@@ -54,7 +54,12 @@ def _typed(source: Source, outputs: tuple[str, ...], batch: int | None) -> tuple
         graph = _rebound(source, outputs, binding.specs, binding.moved(old, batch), old, batch)
         return graph, (*binding.notes, f"The file's batch of {old} is changed to {batch}.")
     if batch is None or batch == 1:
-        return type_graph(source, binding.specs, outputs), binding.notes
+        try:
+            return type_graph(source, binding.specs, outputs), binding.notes
+        except ModelError as error:
+            if binding.notes and not error.hint:
+                error.hint = "the batch is open in the file and bound to 1: try --batch N"
+            raise
     first: ModelError | None = None
     try:
         graph = type_graph(source, binding.specs, outputs)

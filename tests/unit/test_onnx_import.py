@@ -279,6 +279,17 @@ def test_a_batch_of_one_can_be_any_other(tmp_path: Path, batch: int | str, targe
         np.testing.assert_array_equal(together[k : k + 1], forward(alone, {"x": x[k : k + 1]})["y"])
 
 
+def test_an_open_batch_that_cannot_be_one_says_so(tmp_path: Path) -> None:
+    """Batch statistics of one row are no statistics."""
+    made = node("BatchNormalization", ("x", *"sbmv"), ("y", "rm", "rv"), training_mode=1)
+    weights = {n: abs(array(2, seed=k)) + 1 for k, n in enumerate("sbmv")}
+    path = save(tmp_path, [made], {"x": ("N", 2)}, {"y": ("N", 2)}, weights)
+    with pytest.raises(ModelError) as caught:
+        import_onnx(path)
+    assert "--batch" in caught.value.hint
+    assert import_onnx(path, batch=4).spec("y") == f32(4, 2)
+
+
 def test_a_fixed_batch_of_four_can_become_two(tmp_path: Path) -> None:
     model = import_onnx(conv_net(tmp_path, 4, (4, 32)), batch=2)
     assert model.spec("y") == f32(2, 3)
