@@ -7,6 +7,8 @@ gradient tests want truth there, not the target's bits.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from poetgen.op import Array
@@ -94,3 +96,76 @@ def log(x: Array) -> Array:
     y = k * _LN2_HIGH - ((half - (s * (half + z * p) + k * _LN2_LOW)) - f)
     y = np.where(x < 0, np.float32(np.nan), np.where(x == 0, np.float32(-np.inf), y))
     return np.asarray(np.where(usual | (x <= 0), y, x), np.float32)
+
+
+_TANH = tuple(
+    _f(c) for c in ("-0x1.b1ee8ep-8", "0x1.5d3e22p-6", "-0x1.b9a2eep-5", "0x1.110ff4p-3", "-0x1.555554p-2")
+)
+_ERF = tuple(
+    _f(c)
+    for c in (
+        "0x1.7e97fcp-14",
+        "-0x1.b3a6d2p-11",
+        "0x1.55c152p-8",
+        "-0x1.b82618p-6",
+        "0x1.ce2f06p-4",
+        "-0x1.812746p-2",
+        "0x1.06eba8p-3",
+    )
+)
+_LOG_ERFC = tuple(
+    _f(c)
+    for c in (
+        "0x1.a5875cp-13",
+        "-0x1.95516ap-9",
+        "0x1.6f55ccp-6",
+        "-0x1.ab5398p-4",
+        "-0x1.460262p-1",
+        "-0x1.20c06ep+0",
+        "-0x1.180f10p-13",
+    )
+)
+
+
+def _polynomial(x: Array, coefficients: tuple[np.float32, ...]) -> Array:
+    """Horner's scheme, the highest power first; a multiplication and an addition each."""
+    p = np.asarray(coefficients[0])
+    for c in coefficients[1:]:
+        p = c + x * p
+    return p
+
+
+def tanh(x: Array) -> Array:
+    """poet_tanhf."""
+    if x.dtype != np.float32:
+        return np.asarray(np.tanh(x))
+    a = np.where(x < 0, -x, x)
+    small = np.where(a < _f("0x1.19999ap-1"), x, np.float32(0))
+    z = small * small
+    near = small + small * (z * _polynomial(z, _TANH))
+    e = exp(_TWO * np.where(a <= 10, a, np.float32(0)))
+    far = np.where(a > 10, _ONE, _ONE - _TWO / (e + _ONE))
+    y = np.where(a < _f("0x1.19999ap-1"), near, np.where(x < 0, -far, far))
+    return np.asarray(np.where(np.isnan(x), x, y), np.float32)
+
+
+def erf(x: Array) -> Array:
+    """poet_erff."""
+    if x.dtype != np.float32:
+        return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
+    a = np.where(x < 0, -x, x)
+    small = np.where(a < _f("0x1.cp-1"), x, np.float32(0))
+    z = small * small
+    near = small + small * _polynomial(z, _ERF)
+    inside = np.where(a <= 4, a, np.float32(0))
+    far = np.where(a > 4, _ONE, _ONE - exp(_polynomial(inside, _LOG_ERFC)))
+    y = np.where(a < _f("0x1.cp-1"), near, np.where(x < 0, -far, far))
+    return np.asarray(np.where(np.isnan(x), x, y), np.float32)
+
+
+def sigmoid(x: Array) -> Array:
+    """poet_sigmoidf."""
+    e = exp(np.where(x < 0, x, -x))
+    one = x.dtype.type(1)
+    with np.errstate(invalid="ignore"):  # a NaN passes, even a signalling one
+        return np.asarray(np.where(x < 0, e, one) / (one + e))

@@ -127,3 +127,67 @@ float poet_logf(float x)
     k = (float)e;
     return k * ln2_high - ((half - (s * (half + z * p) + k * ln2_low)) - f);
 }
+
+float poet_tanhf(float x)
+{
+    const float a = x < 0.0f ? -x : x;
+    float p;
+
+    if (a < 0.55f) {
+        const float z = x * x;
+
+        p = 0x1.5d3e22p-6f + z * -0x1.b1ee8ep-8f;
+        p = -0x1.b9a2eep-5f + z * p;
+        p = 0x1.110ff4p-3f + z * p;
+        p = -0x1.555554p-2f + z * p;
+        return x + x * (z * p);
+    }
+    if (x != x) {
+        return x;
+    }
+    p = a > 10.0f ? 1.0f : 1.0f - 2.0f / (poet_expf(2.0f * a) + 1.0f);
+    return x < 0.0f ? -p : p;
+}
+
+float poet_erff(float x)
+{
+    const float a = x < 0.0f ? -x : x;
+    float p;
+
+    if (a < 0.875f) {
+        const float z = x * x;
+
+        p = -0x1.b3a6d2p-11f + z * 0x1.7e97fcp-14f;
+        p = 0x1.55c152p-8f + z * p;
+        p = -0x1.b82618p-6f + z * p;
+        p = 0x1.ce2f06p-4f + z * p;
+        p = -0x1.812746p-2f + z * p;
+        return x + x * (0x1.06eba8p-3f + z * p); /* 2 / sqrt(pi) - 1 */
+    }
+    if (x != x) {
+        return x;
+    }
+    if (a > 4.0f) {
+        p = 1.0f;
+    } else { /* 1 - erf = e^p on 0.875 .. 4 */
+        p = -0x1.95516ap-9f + a * 0x1.a5875cp-13f;
+        p = 0x1.6f55ccp-6f + a * p;
+        p = -0x1.ab5398p-4f + a * p;
+        p = -0x1.460262p-1f + a * p;
+        p = -0x1.20c06ep+0f + a * p;
+        p = -0x1.180f10p-13f + a * p;
+        p = 1.0f - poet_expf(p);
+    }
+    return x < 0.0f ? -p : p;
+}
+
+float poet_sigmoidf(float x)
+{
+    float e;
+
+    if (x < 0.0f) { /* e^x and not e^-x: that would overflow */
+        e = poet_expf(x);
+        return e / (1.0f + e);
+    }
+    return 1.0f / (1.0f + poet_expf(-x));
+}

@@ -7,6 +7,11 @@
 typedef float (*function)(float);
 typedef double (*truth)(double);
 
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
 /* The distance of y from t in units of the last place that a float of t's size has. */
 static double ulp(float y, double t)
 {
@@ -22,8 +27,8 @@ static double ulp(float y, double t)
 double worst_ulp(int32_t which, uint64_t first, uint64_t stride, uint32_t *where);
 double worst_ulp(int32_t which, uint64_t first, uint64_t stride, uint32_t *where)
 {
-    static const function f[] = { poet_sqrtf, poet_expf, poet_logf };
-    static const truth t[] = { sqrt, exp, log };
+    static const function f[] = { poet_sqrtf, poet_expf, poet_logf, poet_tanhf, poet_erff, poet_sigmoidf };
+    static const truth t[] = { sqrt, exp, log, tanh, erf, sigmoid };
     double worst = -1.0;
 
     for (uint64_t i = first; i < UINT64_C(1) << 32; i += stride) {
@@ -45,7 +50,7 @@ double worst_ulp(int32_t which, uint64_t first, uint64_t stride, uint32_t *where
 void tabulate(int32_t which, uint32_t first, uint32_t stride, uint32_t n, float *y);
 void tabulate(int32_t which, uint32_t first, uint32_t stride, uint32_t n, float *y)
 {
-    static const function f[] = { poet_sqrtf, poet_expf, poet_logf };
+    static const function f[] = { poet_sqrtf, poet_expf, poet_logf, poet_tanhf, poet_erff, poet_sigmoidf };
 
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t u = first + i * stride;

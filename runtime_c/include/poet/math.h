@@ -11,5 +11,8 @@
 float poet_sqrtf(float x);
 float poet_expf(float x);
 float poet_logf(float x); /* log 0 = -inf, NaN below 0 */
+float poet_tanhf(float x);
+float poet_erff(float x);
+float poet_sigmoidf(float x); /* 1 / (1 + e^-x), within 3 ulp */
 
 #endif
