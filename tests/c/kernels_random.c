@@ -389,11 +389,118 @@ static void try_conv2d(uint32_t number)
     release(b), release(dy), release(w), release(x);
 }
 
+/* ---- products ---- */
+
+static void naive_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+{
+    EACH(i, s->m) EACH(j, s->n) {
+        float *out = y + i * s->y_row + j * s->y_col;
+        float sum = begun(start, b != NULL ? b + i * s->b_row + j * s->b_col : NULL, *out);
+
+        EACH(k, s->k) sum += x[i * s->x_row + k * s->x_col] * w[k * s->w_row + j * s->w_col];
+        *out = sum;
+    }
+}
+
+static void tiled_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+{
+    for (int32_t i = 0, m; i < s->m; i += m) {
+        m = cut(i, s->m);
+        for (int32_t j = 0, n; j < s->n; j += n) {
+            n = cut(j, s->n);
+            for (int32_t k = 0, ks; k < s->k; k += ks) {
+                struct poet_gemm t = *s;
+
+                ks = cut(k, s->k);
+                t.m = m, t.n = n, t.k = ks;
+                poet_gemm_f32(&t, k == 0 ? start : POET_CONTINUE, x + i * s->x_row + k * s->x_col,
+                              w + k * s->w_row + j * s->w_col, b != NULL ? b + i * s->b_row + j * s->b_col : NULL,
+                              y + i * s->y_row + j * s->y_col);
+            }
+        }
+    }
+}
+
+/* A dense matrix with gaps between its rows, or its transpose. */
+static void lay_out(int32_t rows, int32_t cols, int32_t transposed, int32_t gap, int32_t *row, int32_t *col)
+{
+    *row = transposed ? 1 : cols + gap;
+    *col = transposed ? rows + gap : 1;
+}
+
+static void try_gemm(uint32_t number)
+{
+    const int32_t gap = draw(0, 3) == 0 ? draw(1, 3) : 0, bias_kind = draw(0, 4);
+    struct poet_gemm s = { .m = draw(1, 13), .n = draw(1, 13), .k = draw(1, 20) };
+    struct tensor x, w, b, want, got, tiled, scaled;
+    enum poet_start start = (enum poet_start)draw(0, 2);
+    const float *bias;
+
+    lay_out(s.m, s.k, draw(0, 1), gap, &s.x_row, &s.x_col);
+    lay_out(s.k, s.n, draw(0, 1), gap, &s.w_row, &s.w_col);
+    lay_out(s.m, s.n, draw(0, 3) == 0, gap, &s.y_row, &s.y_col);
+    s.b_row = bias_kind == 1 ? 1 : bias_kind == 2 ? s.n : 0;
+    s.b_col = bias_kind == 0 || bias_kind == 2 ? 1 : 0;
+    x = drawn((s.m - 1) * s.x_row + (s.k - 1) * s.x_col + 1);
+    w = drawn((s.k - 1) * s.w_row + (s.n - 1) * s.w_col + 1);
+    b = drawn((s.m - 1) * s.b_row + (s.n - 1) * s.b_col + 1);
+    bias = bias_kind < 4 ? b.v : NULL;
+    want = drawn_sums((s.m - 1) * s.y_row + (s.n - 1) * s.y_col + 1);
+    got = copy(want);
+    tiled = copy(want);
+    naive_gemm(&s, start, x.v, w.v, bias, want.v);
+    poet_gemm_f32(&s, start, x.v, w.v, bias, got.v);
+    expect("gemm, case ", number, want, got);
+    tiled_gemm(&s, start, x.v, w.v, bias, tiled.v);
+    expect("gemm in tiles, case ", number, want, tiled);
+    scaled = copy(want);
+    EACH(i, s.m) EACH(j, s.n) {
+        float *out = scaled.v + i * s.y_row + j * s.y_col;
+        const float product = 0.75f * *out;
+
+        *out = product;
+        if (bias != NULL) {
+            const float part = -1.25f * bias[i * s.b_row + j * s.b_col];
+
+            *out = product + part;
+        }
+    }
+    poet_gemm_scale_f32(&s, 0.75f, -1.25f, bias, got.v);
+    expect("gemm_scale, case ", number, scaled, got);
+    EACH(i, scaled.size) scaled.v[i] = 0.3f * got.v[i];
+    poet_scale_f32((size_t)got.size, 0.3f, got.v, got.v);
+    expect("scale, case ", number, scaled, got);
+    release(scaled), release(tiled), release(got), release(want), release(b), release(w), release(x);
+}
+
+static void try_channel_sum(uint32_t number)
+{
+    const int32_t batch = draw(1, 4), channels = draw(1, 9), size = draw(1, 30);
+    const struct tensor dy = drawn(batch * channels * size), want = drawn_sums(channels), got = copy(want), cut_up = copy(want);
+    const enum poet_start start = draw(0, 1) ? POET_START_ZERO : POET_CONTINUE;
+
+    EACH(c, channels) {
+        float sum = begun(start, NULL, want.v[c]);
+
+        EACH(n, batch) EACH(i, size) sum += dy.v[(n * channels + c) * size + i];
+        want.v[c] = sum;
+    }
+    poet_channel_sum_f32(batch, channels, size, start, dy.v, got.v);
+    expect("channel_sum, case ", number, want, got);
+    EACH(n, batch) {
+        poet_channel_sum_f32(1, channels, size, n == 0 ? start : POET_CONTINUE, dy.v + n * channels * size, cut_up.v);
+    }
+    expect("channel_sum by images, case ", number, want, cut_up);
+    release(cut_up), release(got), release(want), release(dy);
+}
+
 int main(void)
 {
     for (uint32_t i = 0; i < CASES; i++) {
         all_zero = i % 4 == 3;
         try_conv2d(i);
+        try_gemm(i);
+        try_channel_sum(i);
     }
     say("cases ", CASES);
     say("digest ", digest);
