@@ -1,22 +1,32 @@
-/* count.c: each kernel on typical shapes, between two instructions that the counter recognises.
- * Prints one line a case: "name multiply-accumulates". */
-#include "bare.h"
-#include "poet/kernels/channel_sum.h"
+/* count.c: each kernel on typical shapes, between mark 1 and mark 2. Prints a line a case: kernel, shape, the
+ * multiply-accumulates of taps inside the image. */
 #include "poet/kernels/conv2d.h"
 #include "poet/kernels/gemm.h"
+#include "poet/platform.h"
 
-#define MARK(id) __asm__ volatile("pld [sp, %0]" ::"i"(id) : "memory")
+#include "mark.h"
 
 static float x[40000], y[40000], w[60000], b[1024];
 
+static void print(const char *text)
+{
+    while (*text != '\0') poet_platform_putc(*text++);
+}
+
+static void print_u32(uint32_t value)
+{
+    if (value > 9u) print_u32(value / 10u);
+    poet_platform_putc((char)('0' + value % 10u));
+}
+
 static void report(const char *kernel, const char *shape, uint32_t macs)
 {
-    bare_print(kernel);
-    bare_print(" ");
-    bare_print(shape);
-    bare_print(" ");
-    bare_print_u32(macs);
-    bare_print("\n");
+    print(kernel);
+    print(" ");
+    print(shape);
+    print(" ");
+    print_u32(macs);
+    print("\n");
 }
 
 /* Taps inside the image, along one axis, over all output positions. */
@@ -74,17 +84,17 @@ static void conv(const struct shape *c)
                                      inside(c->in_h, out_h, c->kernel_h, c->stride, c->pad_h) *
                                      inside(c->in_w, out_w, c->kernel_w, c->stride, c->pad_w));
 
-    MARK(1);
+    POET_MARK(1);
     poet_conv2d_f32(&s, POET_START_BIAS, x, w, b, y);
-    MARK(2);
+    POET_MARK(2);
     report("conv2d", c->name, macs);
-    MARK(1);
+    POET_MARK(1);
     poet_conv2d_dx_f32(&s, POET_START_ZERO, w, y, x);
-    MARK(2);
+    POET_MARK(2);
     report("conv2d_dx", c->name, macs);
-    MARK(1);
+    POET_MARK(1);
     poet_conv2d_dw_f32(&s, POET_START_ZERO, x, y, w);
-    MARK(2);
+    POET_MARK(2);
     report("conv2d_dw", c->name, macs);
 }
 
@@ -108,17 +118,17 @@ static void dense(const struct layer *l)
     const struct poet_gemm dw = { n, k, m, 1, n, k, 1, k, 1, 0, 0 };
     const uint32_t macs = (uint32_t)(m * n * k);
 
-    MARK(1);
+    POET_MARK(1);
     poet_gemm_f32(&forward, POET_START_BIAS, x, w, b, y);
-    MARK(2);
+    POET_MARK(2);
     report("gemm", l->name, macs);
-    MARK(1);
+    POET_MARK(1);
     poet_gemm_f32(&dx, POET_START_ZERO, y, w, NULL, x);
-    MARK(2);
+    POET_MARK(2);
     report("gemm_dx", l->name, macs);
-    MARK(1);
+    POET_MARK(1);
     poet_gemm_f32(&dw, POET_START_ZERO, y, x, NULL, w);
-    MARK(2);
+    POET_MARK(2);
     report("gemm_dw", l->name, macs);
 }
 
