@@ -131,6 +131,8 @@ class TrainingGraph:
     batch: int
     loss_name: str = "cross_entropy"
     notes: tuple[str, ...] = ()
+    forward: tuple[Node, ...] = ()
+    """The model's nodes with batch norm in the form that was asked for."""
 
     @cached_property
     def node(self) -> Mapping[str, Node]:

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from poetgen import __version__
-from poetgen.autodiff import Optimizer, Sgd, differentiate, evaluation_graph, inference_graph, trainable
+from poetgen.autodiff import (
+    Adam,
+    Optimizer,
+    Sgd,
+    differentiate,
+    evaluation_graph,
+    inference_graph,
+    inference_only,
+    trainable,
+)
 from poetgen.boards import board
 from poetgen.cost import Budget, CostedGraph, cost
 from poetgen.emit import MARKER, SourceTree, emit
@@ -83,6 +92,7 @@ def training_graph(model: Model, options: Options) -> TrainingGraph:
         train=options.train,
         freeze=options.freeze,
         output=options.output,
+        bn=options.bn,
     )
 
 
@@ -294,7 +304,9 @@ def _gradient_steps(program: Program) -> list[dict[str, Any]]:
 def _optimizer(options: Options) -> Optimizer:
     if options.optimizer == "sgd":
         return Sgd(momentum=options.momentum)
-    raise UsageError(f"unknown optimizer {options.optimizer!r}", hint="one of: sgd")
+    if options.optimizer == "adam":
+        return Adam(eps=options.eps)
+    raise UsageError(f"unknown optimizer {options.optimizer!r}", hint="one of: sgd, adam")
 
 
 def _forward(graph: TrainingGraph, costed: CostedGraph, home: MemoryPlan) -> MemoryPlan:
@@ -306,20 +318,7 @@ def _forward(graph: TrainingGraph, costed: CostedGraph, home: MemoryPlan) -> Mem
 
 
 def _inference_only(model: Model, options: Options) -> Compiled:
-    graph = inference_graph(
-        TrainingGraph(
-            model=model,
-            nodes=(),
-            tensors={},
-            loss="",
-            output=model.outputs[0],
-            gradients={},
-            hazards=(),
-            initial=dict(model.parameters),
-            batch=model.spec(model.inputs[0]).shape[0] if model.inputs else 1,
-            notes=(f"{model.name} has no parameter to train: the project only infers",),
-        )
-    )
+    graph = inference_only(model)
     placed = place(plan_forward(costed_graph(graph, options), ()))
     check_placement(placed)
     return Compiled(options, None, None, lower(None, placed))

@@ -306,7 +306,7 @@ class _FunctionLowering:
             c = {self.training.loss: "loss", self.training.output: "out"}.get(tensor, c_identifier(tensor))
             return Operand(tensor, spec, "caller", 0, c if self.name != "evaluate" else f"&{c}")
         if kind == "scalar":
-            return Operand(tensor, spec, "scalar", 0, tensor if tensor == "lr" else f"m->{tensor}")
+            return Operand(tensor, spec, "scalar", 0, tensor if tensor == "lr" else f"(int32_t)m->{tensor}")
         if kind == "const":
             return Operand(tensor, spec, "flash", 0, self.shared.frozen[tensor].c)
         if tensor in self.shared.members:
