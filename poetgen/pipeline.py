@@ -30,6 +30,7 @@ from poetgen.errors import DataError, FitError, UsageError
 from poetgen.graph import Model, TrainingGraph
 from poetgen.memory import MemoryPlan, place
 from poetgen.memory import check as check_placement
+from poetgen.new_classes import with_classes
 from poetgen.onnx_import import import_onnx
 from poetgen.program import Program, lower, static_bytes
 from poetgen.report import claims, code_flash_bytes
@@ -57,6 +58,8 @@ class Options:
     freeze: tuple[str, ...] = ()
     bn: str = "file"
     output: str | None = None
+    classes: int | None = None
+    seed: int = 0
     strategy: str = "milp"
     time_limit_s: float = 60.0
     depth: int = 1
@@ -80,7 +83,8 @@ class Compiled:
 
 def read_model(options: Options) -> Model:
     """Import the model that the options name."""
-    return import_onnx(options.model, batch=options.batch, output=options.output)
+    model = import_onnx(options.model, batch=options.batch, output=options.output)
+    return model if options.classes is None else with_classes(model, options.classes, options.seed)
 
 
 def training_graph(model: Model, options: Options) -> TrainingGraph:
