@@ -48,6 +48,11 @@ enum poet_result {
 /* The residency at OFFSET bytes in an arena. */
 #define POET_AT(type, arena, offset) ((type *)(void *)((arena) + (offset)))
 
+/* Bytes behind the static arena, for tests that look who writes there. */
+#ifndef POET_ARENA_GUARD
+#define POET_ARENA_GUARD 0
+#endif
+
 /* False for Inf and NaN. */
 #define POET_IS_FINITE(x) ((x) - (x) == 0.0f)
 
