@@ -423,7 +423,8 @@ class _FunctionLowering:
         if struct not in constants:
             fields = tuple((k, c_number(v)) for k, v in struct.fields)
             layer = node.layer or node.name
-            c = self.shared.names(f"{layer}/{struct.ctype.split()[-1].removeprefix('poet_')}")
+            kind = struct.ctype.split()[-1].removeprefix("poet_")
+            c = self.shared.names(f"{layer}\0{kind}")  # no tensor is called so
             constants[struct] = Constant(c, struct.ctype, fields)
         self.constants.append(constants[struct])
         return constants[struct].c
