@@ -126,6 +126,7 @@ def build(
     extra_flags: str = "",
     optimize: str = "",
     trace: bool = False,
+    name: str = "",
 ) -> Built:
     """Compile a project for its board, or for the host, in its folder's ``build/``.
 
@@ -135,6 +136,7 @@ def build(
         extra_flags: for compiler and linker, such as ``-fsanitize=address``.
         optimize: ``-O2``, ``-Os``, ...; the project's own by default.
         trace: the program that writes what each step computes to trace.bin.
+        name: of a variant, so that its objects lie beside those of the others.
 
     Raises:
         ToolError: cmake, ninja or the compiler is missing.
@@ -146,7 +148,7 @@ def build(
     find(target.compiler, f"building for {target.name}")
     size = find(beside(target.compiler, "size"), "measuring a program")
     root = project.folder.resolve()
-    folder = root / "build" / "-".join((target.name, *(["trace"] if trace else [])))
+    folder = root / "build" / "-".join(filter(None, (target.name, "trace" if trace else "", name)))
     configure: list[str | Path] = [
         *(cmake, "-S", root, "-B", folder, "-G", "Ninja"),
         f"-DEXTRA_FLAGS={extra_flags}",

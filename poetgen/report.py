@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from poetgen.cost import CostedGraph
 from poetgen.op import DTYPE_BYTES
 from poetgen.program import Program
-from poetgen.schedule import Compute, PageIn, PageOut, Schedule, Verdict
+from poetgen.schedule import Compute, Move, PageIn, PageOut, Schedule, Verdict
 
 
 def kib(nbytes: float) -> str:
@@ -76,3 +80,134 @@ def code_flash_bytes(program: Program) -> int:
     """Bytes of constants in code flash: frozen parameters, and initial values of those in RAM."""
     initial = sum(m.spec.nbytes for m in program.members if m.kind in ("param", "statistic"))
     return initial + sum(m.spec.size * DTYPE_BYTES[m.spec.dtype] for m in program.frozen)
+
+
+@dataclass(frozen=True)
+class BaselineFact:
+    """What a strategy without the solver takes: ``BaselineFact("keep_all", True, 13800, 1.2e-3, 0.4)``.
+
+    ``fits`` says whether budget and deadline allow it; ``peak_bytes`` is what --ram would have to be.
+    """
+
+    strategy: str
+    fits: bool
+    peak_bytes: int
+    energy_j: float
+    time_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class PlanReport:
+    """A schedule and what it is measured by. ``min_ram_set_by`` names the op that needs ``min_ram_bytes``."""
+
+    schedule: Schedule
+    verdict: Verdict
+    peak_bytes: int
+    min_ram_bytes: int
+    min_ram_set_by: str
+    keep_all_bytes: int
+    baselines: tuple[BaselineFact, ...]
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        solved = self.schedule.solved
+        return {
+            "status": solved.status,
+            "strategy": self.schedule.strategy,
+            "energy_j": self.verdict.energy_j,
+            "bound_j": solved.bound_j,
+            "gap": solved.gap,
+            "depth": solved.depth,
+            "time_s": self.verdict.time_s,
+            "peak_bytes": self.peak_bytes,
+            "min_ram_bytes": self.min_ram_bytes,
+            "min_ram_set_by": self.min_ram_set_by,
+            "keep_all_bytes": self.keep_all_bytes,
+            "pages_in": self.verdict.pages_in,
+            "pages_out": self.verdict.pages_out,
+            "page_bytes_in": self.verdict.page_bytes_in,
+            "page_bytes_out": self.verdict.page_bytes_out,
+            "recomputes": self.verdict.recomputes,
+            "baselines": {
+                b.strategy: {
+                    "fits": b.fits,
+                    "peak_bytes": b.peak_bytes,
+                    "energy_j": b.energy_j,
+                    "time_s": b.time_s,
+                }
+                for b in self.baselines
+            },
+            "solver": solved.solver,
+            "solve_cpu_s": solved.solve_cpu_s,
+            "stopped_by": solved.stopped_by,
+        }
+
+    def text(self) -> str:
+        """For people: what the plan takes, beside the baselines."""
+        board = self.schedule.costed.board
+        nominal = " (nominal costs)" if board.nominal else ""
+        budget = self.schedule.costed.budget.ram_bytes
+        head = [
+            f"plan       {status_line(self.schedule)}",
+            f"a step     {si(self.verdict.time_s, 's')}, {si(self.verdict.energy_j, 'J')} predicted on "
+            f"{board.name}{nominal}",
+            f"RAM        {self.peak_bytes} B of {budget} B allowed; the least is {self.min_ram_bytes} B "
+            f"({self.min_ram_set_by}), keeping everything takes {self.keep_all_bytes} B",
+            f"paging     {self.verdict.page_bytes_out} B out in {self.verdict.pages_out} pages, "
+            f"{self.verdict.page_bytes_in} B in in {self.verdict.pages_in}",
+            f"recompute  {self.verdict.recomputes} ops",
+        ]
+        return "\n".join(head)
+
+    def baseline_rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Strategy, fits, RAM, energy and time of the plan and of each baseline."""
+        mine = (self.schedule.strategy, "yes", self.peak_bytes, self.verdict.energy_j, self.verdict.time_s)
+        others = [
+            (b.strategy, "yes" if b.fits else "no", b.peak_bytes, b.energy_j, b.time_s)
+            for b in self.baselines
+            if b.strategy != self.schedule.strategy
+        ]
+        return [(n, f, kib(p), si(e, "J"), si(t, "s")) for n, f, p, e, t in (mine, *others)]
+
+
+def timeline(schedule: Schedule, verdict: Verdict) -> list[tuple[int, str, str, int]]:
+    """Each action that takes time: number, what happens, to what, and the bytes of RAM meanwhile."""
+    rows: list[tuple[int, str, str, int]] = []
+    done: set[str] = set()
+    fixed = schedule.costed.static_bytes
+    for action, nbytes in zip(schedule.actions, verdict.bytes_at, strict=True):
+        what = {PageIn: "page in", PageOut: "page out", Move: "move"}.get(type(action), "")
+        subject = getattr(action, "tensor", "")
+        if isinstance(action, Compute):
+            node = schedule.costed.training.node[action.node]
+            subject = action.node
+            what = "in place" if action.in_place else "update" if node.phase == "update" else "compute"
+            what = "recompute" if action.node in done else what
+            done.add(action.node)
+        if what:
+            rows.append((len(rows), what, subject, nbytes + fixed))
+    return rows
+
+
+def step_facts(costed: CostedGraph) -> dict[str, Any]:
+    """What a training step takes before it is planned: every op once, nothing paged."""
+    costs = [min(v.cost.energy_j for v in costed.variants[n.name]) for n in costed.training.nodes]
+    times = [min(v.cost.time_s for v in costed.variants[n.name]) for n in costed.training.nodes]
+    return {
+        "board": costed.board.name,
+        "nominal": costed.board.nominal,
+        "batch": costed.training.batch,
+        "energy_j": sum(costs),
+        "time_s": sum(times),
+        "trained": list(costed.training.gradients),
+    }
+
+
+def step_line(costed: CostedGraph) -> str:
+    """The same in words."""
+    facts = step_facts(costed)
+    nominal = " (nominal costs)" if facts["nominal"] else ""
+    return (
+        f"A training step of batch {facts['batch']} takes {si(facts['time_s'], 's')} and "
+        f"{si(facts['energy_j'], 'J')} of computing on {facts['board']}{nominal}, predicted."
+    )

@@ -42,6 +42,8 @@ Array = npt.NDArray[Any]
 Float = npt.NDArray[np.float32]
 _PATTERNS = (0xA5, 0x5A)
 """Of an arena before it is measured; no byte is equal to both."""
+_GUARD_BYTES = 128
+"""Behind the arena while it is measured: who writes there is seen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,8 +176,7 @@ def run(project: Project, target: Board, job: Job, progress: Progress | None = N
         parameters=parameters,
     )
     if job.measure:
-        measured = max(_touched(project, built, job, lr, pattern) for pattern in _PATTERNS)
-        result = replace(result, arena_bytes_measured=measured)
+        result = replace(result, arena_bytes_measured=_measure(project, target, job, lr))
     if job.gradients:
         result = replace(result, gradients=first_gradients(project, target, job))
     return result
@@ -207,7 +208,14 @@ def _parameters(project: Project, folder: Path) -> dict[str, Float]:
     return found
 
 
-def _touched(project: Project, built: Built, job: Job, lr: float, pattern: int) -> int:
+def _measure(project: Project, target: Board, job: Job, lr: float) -> int | None:
+    """The end of the bytes that a step touches; None where its loss is not finite."""
+    built = build(project, target, extra_flags=f"-DPOET_ARENA_GUARD={_GUARD_BYTES}", name="measure")
+    ends = [_touched(project, built, job, lr, pattern) for pattern in _PATTERNS]
+    return None if None in ends else max(end for end in ends if end is not None)
+
+
+def _touched(project: Project, built: Built, job: Job, lr: float, pattern: int) -> int | None:
     """One step, and one evaluation, in an arena full of ``pattern``: the end of what they changed."""
     with _workspace(project) as folder:
         batches = job.data.write(folder / "data.bin", 1, job.shuffle)
@@ -226,7 +234,7 @@ def _touched(project: Project, built: Built, job: Job, lr: float, pattern: int) 
             seed=job.seed,
         )
         if run_target(built, folder, job.timeout_s).status != 0:
-            return 0  # a loss that is not finite ends the step early: nothing to measure
+            return None
         arena = np.fromfile(folder / "arena.bin", np.uint8)
     changed = np.flatnonzero(arena != pattern)
     return int(changed[-1]) + 1 if len(changed) else 0
@@ -237,19 +245,26 @@ def first_gradients(project: Project, target: Board, job: Job) -> dict[str, Floa
     shapes = {p.name: p.shape for p in project.parameters}
     makes = {g.number: g.parameters for g in project.gradient_steps}
     found: dict[str, Float] = {}
-    for record in traced(project, target, replace(job, steps=1)):
-        if record.is_gradient:
-            for name in makes[record.step]:
-                found[name] = np.frombuffer(record.data, "<f4").reshape(shapes[name])
+    with traced(project, target, replace(job, steps=1)) as records:
+        for record in records:
+            if record.is_gradient:
+                for name in makes[record.step]:
+                    found[name] = np.frombuffer(record.data, "<f4").reshape(shapes[name])
     return found
 
 
-def traced(project: Project, target: Board, job: Job, progress: Progress | None = None) -> Iterator[Record]:
-    """Run the traced program: what each step of each training step computed, in order."""
+@contextmanager
+def traced(
+    project: Project, target: Board, job: Job, progress: Progress | None = None
+) -> Iterator[Iterator[Record]]:
+    """Run the traced program: what each step of each training step computed, in order.
+
+    The records are read while they are asked for; the file is gone when the context ends.
+    """
     built = build(project, target, trace=True)
     with _workspace(project) as folder:
         batches = job.data.write(folder / "data.bin", job.steps, job.shuffle)
         lr = project.lr if job.lr is None else job.lr
         write_job(folder, steps=job.steps, batches=batches, lr=lr, flags=WANT_TRACE, seed=job.seed)
         run_target(built, folder, job.timeout_s, progress)
-        yield from read_trace(folder / "trace.bin")
+        yield read_trace(folder / "trace.bin")
