@@ -48,22 +48,35 @@ CASES: tuple[tuple[str, str, int], ...] = (  # class, kernel, units of work
 )
 
 
-def measure(board: boards.Board, case: int, plugin: Path, folder: Path) -> tuple[int, int]:
+def compile_rest(board: boards.Board, folder: Path) -> list[str]:
+    """Compile what every case links: kernels, start-up and platform. Return the objects."""
+    runtime, common = resources.runtime(), board.folder.parent / "common"
+    sources = [common / "startup.c", runtime / "platform" / "semihost.c"]
+    sources += sorted((runtime / "kernels").glob("*.c"))
+    objects = [str(folder / f"{source.stem}.o") for source in sources]
+    for source, output in zip(sources, objects, strict=True):
+        subprocess.run([*_compiler(board), "-c", str(source), "-o", output], check=True)
+    return objects
+
+
+def measure(
+    board: boards.Board, case: int, objects: list[str], plugin: Path, folder: Path
+) -> tuple[int, int]:
     """Return instructions and estimated cycles of a whole program that runs `case`."""
     assert board.emulator is not None
-    runtime, common = resources.runtime(), board.folder.parent / "common"
     elf, counts = folder / "calibrate.elf", folder / "counts"
-    sources = [HERE / "calibrate.c", common / "startup.c", runtime / "platform" / "semihost.c"]
-    sources += sorted((runtime / "kernels").glob("*.c"))
-    flags = [*board.flags, "-std=c11", "-O2", "-ffp-contract=off", f"-DCASE={case}"]
-    flags += ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", "-nostdlib"]
-    flags += [f"-I{runtime / 'include'}", f"-T{board.folder / 'link.ld'}", f"-L{common}"]
-    command = [board.compiler, *flags, *map(str, sources), "-lm", "-lc", "-lgcc", f"-o{elf}"]
-    subprocess.run(command, check=True)
+    script = [f"-T{board.folder / 'link.ld'}", f"-L{board.folder.parent / 'common'}", "-nostdlib"]
+    command = [*_compiler(board), *script, f"-DCASE={case}", str(HERE / "calibrate.c"), *objects]
+    subprocess.run([*command, "-Wl,--gc-sections", "-lc", "-lgcc", "-o", str(elf)], check=True)
     run = [*board.emulator.command(elf), *profile.plugin_arguments(plugin, counts)]
     subprocess.run(run, check=True, stdin=subprocess.DEVNULL, timeout=60)
     found = profile.read_counts(counts)
     return found.total, sum(f.m4_cycles for f in profile.profile(elf, found))
+
+
+def _compiler(board: boards.Board) -> list[str]:
+    flags = ["-std=c11", "-O2", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections"]
+    return [board.compiler, *board.flags, *flags, f"-I{resources.runtime() / 'include'}"]
 
 
 def main(names: list[str]) -> int:
@@ -75,9 +88,10 @@ def main(names: list[str]) -> int:
             board = boards.board(name)
             print(f"{name}: per unit of work    instructions  cycles")
             sums: dict[str, list[float]] = {}
-            rest = measure(board, 0, plugin, folder)
+            objects = compile_rest(board, folder)
+            rest = measure(board, 0, objects, plugin, folder)
             for number, (kind, kernel, work) in enumerate(CASES, start=1):
-                whole = measure(board, number, plugin, folder)
+                whole = measure(board, number, objects, plugin, folder)
                 insns, cycles = ((a - b) / work for a, b in zip(whole, rest, strict=True))
                 sums.setdefault(kind, []).append(cycles)
                 print(f"  {kind:12} {kernel:22} {insns:12.2f} {cycles:8.2f}")
