@@ -62,6 +62,7 @@ static const struct shape shapes[] = {
     { "1d-k5,6->16,100", 1, 6, 1, 100, 16, 1, 5, 1, 0, 2, 1 },
     { "1d-k5,16->32,100", 1, 16, 1, 100, 32, 1, 5, 1, 0, 2, 1 },
     { "1d-k5,32->32,50", 1, 32, 1, 50, 32, 1, 5, 1, 0, 2, 1 },
+    { "1d-k5,32->32,50,batch8", 8, 32, 1, 50, 32, 1, 5, 1, 0, 2, 1 },
     { "1d-k3,32->32,25", 1, 32, 1, 25, 32, 1, 3, 1, 0, 1, 1 },
     { "1x1,16->32,16x16", 1, 16, 16, 16, 32, 1, 1, 1, 0, 0, 1 },
     { "1x1,64->64,5x5", 1, 64, 5, 5, 64, 1, 1, 1, 0, 0, 1 },
@@ -76,9 +77,30 @@ static void conv(const struct shape *c)
     const int32_t out_h = (c->in_h + 2 * c->pad_h - c->kernel_h) / c->stride + 1;
     const int32_t out_w = (c->in_w + 2 * c->pad_w - c->kernel_w) / c->stride + 1;
     const struct poet_conv2d s = {
-        c->batch, c->in_c, c->in_h, c->in_w, c->out_c, out_h, out_w, c->kernel_h, c->kernel_w, c->stride, c->stride, 1, 1,
-        c->pad_h, c->pad_w, c->groups, c->in_c * c->in_h * c->in_w, c->in_h * c->in_w, c->in_w, c->out_c * out_h * out_w,
-        out_h * out_w, out_w, c->in_c / c->groups * c->kernel_h * c->kernel_w, c->kernel_h * c->kernel_w,
+        c->batch,
+        c->in_c,
+        c->in_h,
+        c->in_w,
+        c->out_c,
+        out_h,
+        out_w,
+        c->kernel_h,
+        c->kernel_w,
+        c->stride,
+        c->stride,
+        1,
+        1,
+        c->pad_h,
+        c->pad_w,
+        c->groups,
+        c->in_c * c->in_h * c->in_w,
+        c->in_h * c->in_w,
+        c->in_w,
+        c->out_c * out_h * out_w,
+        out_h * out_w,
+        out_w,
+        c->in_c / c->groups * c->kernel_h * c->kernel_w,
+        c->kernel_h * c->kernel_w,
     };
     const uint32_t macs = (uint32_t)(c->batch * c->out_c * (c->in_c / c->groups) *
                                      inside(c->in_h, out_h, c->kernel_h, c->stride, c->pad_h) *
@@ -104,8 +126,8 @@ struct layer {
 };
 
 static const struct layer layers[] = {
-    { "64->32,batch8", 8, 64, 32 },   { "512->64,batch8", 8, 512, 64 }, { "64->10,batch8", 8, 64, 10 },
-    { "64->32,batch1", 1, 64, 32 },   { "512->64,batch1", 1, 512, 64 }, { "64->10,batch1", 1, 64, 10 },
+    { "64->32,batch8", 8, 64, 32 }, { "512->64,batch8", 8, 512, 64 }, { "64->10,batch8", 8, 64, 10 },
+    { "64->32,batch1", 1, 64, 32 }, { "512->64,batch1", 1, 512, 64 }, { "64->10,batch1", 1, 64, 10 },
     { "49->50,batch3", 3, 49, 50 },
 };
 

@@ -1,7 +1,8 @@
-/* arith.c: does this compiler, with these flags, on this core, add and multiply as the plan's arithmetic does?
+/* arith.c: does this compiler, with these flags, on this core, add and multiply as the plan's arithmetic
+ * does?
  *
- * Compiled with the kernels' own flags. What is compared comes from volatile objects, so that the core computes it and
- * not the compiler, which would round correctly whatever the flags say. */
+ * Compiled with the kernels' own flags. What is compared comes from volatile objects, so that the core
+ * computes it and not the compiler, which would round correctly whatever the flags say. */
 #include "poet/poet.h"
 
 #ifndef POET_ALLOW_FAST_MATH
@@ -25,8 +26,8 @@ static int contracts(void)
     return sum != 0.0f;
 }
 
-/* Subnormals as operands and as results, one at a time and in a loop that a compiler may give to vector units, which
- * may flush where scalar ones do not. */
+/* Subnormals as operands and as results, one at a time and in a loop that a compiler may give to vector
+ * units, which may flush where scalar ones do not. */
 static int flushes(void)
 {
     volatile float in[LANES];
@@ -56,7 +57,8 @@ static int rounds_otherwise(void)
     return -one - half_ulp != -1.0f || -one - three_halves != -0x1.000004p0f;
 }
 
-/* Sums in another order, divisions as products, the sign of a zero lost: the parts of -ffast-math come alone, too. */
+/* Sums in another order, divisions as products, the sign of a zero lost: the parts of -ffast-math come alone,
+ * too. */
 static int rewrites(void)
 {
     const float big = hidden(0x1p25f), one = hidden(1.0f), ten = hidden(10.0f);
@@ -64,7 +66,8 @@ static int rewrites(void)
     const volatile float sum = 0.0f + hidden(-0.0f);
 
     if ((one + big) - big != 0.0f) return 1;
-    if (quotient[0] != 0x1.ccccccp-1f || quotient[1] != 0x1.4cccccp0f || quotient[2] != 0x1.ccccccp0f) return 1;
+    if (quotient[0] != 0x1.ccccccp-1f || quotient[1] != 0x1.4cccccp0f || quotient[2] != 0x1.ccccccp0f)
+        return 1;
     return one / sum < 0.0f; /* 1 / -0 is -infinity */
 }
 

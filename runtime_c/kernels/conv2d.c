@@ -1,8 +1,9 @@
 /* conv2d.c: convolution, the gradient of its input and the gradient of its weights.
  *
- * Each output element is one sequential sum in the order that docs/arithmetic.md states. Speed comes from keeping
- * the sums of 4 channels x 4 positions in registers, so that 8 loads serve 16 multiply-adds; no sum is ever split.
- * The output is filled with what its sums start from first, so that each tile goes on from what is there. */
+ * Each output element is one sequential sum in the order that docs/arithmetic.md states. Speed comes from
+ * keeping the sums of 4 channels x 4 positions in registers, so that 8 loads serve 16 multiply-adds; no sum
+ * is ever split. The output is filled with what its sums start from first, so that each tile goes on from
+ * what is there. */
 #include "poet/kernels/conv2d.h"
 
 /* One sum for each of 4 channels. */
@@ -48,18 +49,23 @@ POET_NOINLINE struct reach reach(int32_t taps, int32_t at, int32_t step, int32_t
 
 static void fill(int32_t rows, int32_t cols, int32_t row, float value, float *y)
 {
+    if (row == cols) { /* the rows are one row */
+        cols *= rows;
+        rows = 1;
+    }
     for (; rows > 0; rows--, y += row) {
         for (int32_t i = 0; i < cols; i++) y[i] = value;
     }
 }
 
-/* The forward pass and the gradient of the input are both of this form, for one image and one group:
- *     out[o,p,q] += sum over r, i, j of w[o,r,i,j] * src[r, y0 + p step_y + i tap_y, x0 + q step_x + j tap_x]
+/* The forward pass and the gradient of the input are both of this form, for one group:
+ *     out[n,o,p,q] += sum over r, i, j of w[o,r,i,j] * src[n,r,y,x]
+ *     y = y0 + p step_y + i tap_y,  x = x0 + q step_x + j tap_x
  * where a tap outside of src_h x src_w adds nothing, or w * 0. */
 struct pass {
-    int32_t outs, rows, cols, reds, taps_y, taps_x;
-    int32_t out_chan, out_row, out_col;
-    int32_t src_chan, src_row, src_h, src_w;
+    int32_t batch, outs, rows, cols, reds, taps_y, taps_x;
+    int32_t out_batch, out_chan, out_row, out_col;
+    int32_t src_batch, src_chan, src_row, src_h, src_w;
     int32_t y0, x0, step_y, step_x, tap_y, tap_x;
     int32_t tap_col; /* columns that tap_x floats are: tap_x, or 0 where channels are taken as taps */
     int32_t w_out, w_red, w_tap_y, w_tap_x;
@@ -71,58 +77,72 @@ struct site {
     const float *src;   /* the plane of reduction channel 0 */
     float *out;         /* output channel 0, position 0 */
     int32_t o1, o2, o3; /* output channels 1, 2, 3; 0 again where there are fewer */
-    int32_t taps_y, taps_x;
+    int32_t reds, taps_y, taps_x;
     int32_t x;            /* index in src of the first tap at position 0; it may lie outside */
     int32_t col;          /* its column in src */
     int32_t out_pos, pos; /* from one position to the next in out and in src */
     int32_t w_row, x_row; /* from the first tap of a row to that of the next */
-    int32_t w_red, x_red; /* from one past the last row to the first of the next reduction channel */
+    int32_t w_red, x_red; /* from that of the last row to that of the next reduction channel's first */
 };
 
 /* The tiles below begin and end in the same way. */
 #define OUTPUTS(p, at)                                                                                       \
-    float *const y0 = (at)->out, *const y1 = y0 + (at)->o1 * (p)->out_chan;                                   \
+    float *const y0 = (at)->out, *const y1 = y0 + (at)->o1 * (p)->out_chan;                                  \
     float *const y2 = y0 + (at)->o2 * (p)->out_chan, *const y3 = y0 + (at)->o3 * (p)->out_chan;
 
 #define LOAD(j) { y0[j], y1[j], y2[j], y3[j] }
 #define STORE(j, s) y0[j] = (s).a, y1[j] = (s).b, y2[j] = (s).c, y3[j] = (s).d
 
-/* Four positions that each tap reaches, `out_col` and `pos` apart. */
-POET_INLINE void whole(const struct pass *p, const struct site *at, int32_t out_col, int32_t w_step, int32_t pos)
+/* Four positions that each tap reaches, `out_pos` and `pos` apart; or one, if `pos` is 0. w_across: from the
+ * weights of one output channel to those of the next if there are four, else 0. */
+POET_INLINE void whole(const struct pass *p, const struct site *at, int32_t out_pos, int32_t w_step,
+                       int32_t pos, int32_t w_across)
 {
     OUTPUTS(p, at)
-    struct four s0 = LOAD(0), s1 = LOAD(out_col), s2 = LOAD(2 * out_col), s3 = LOAD(3 * out_col);
-    const float *w0 = at->w, *w1 = w0 + at->o1 * p->w_out, *w2 = w0 + at->o2 * p->w_out, *w3 = w0 + at->o3 * p->w_out;
+    struct four s0 = LOAD(0), s1 = s0, s2 = s0, s3 = s0;
+    const float *w0 = at->w, *w1 = w0 + (w_across != 0 ? w_across : at->o1 * p->w_out);
+    const float *w2 = w0 + (w_across != 0 ? 2 * w_across : at->o2 * p->w_out);
+    const float *w3 = w0 + (w_across != 0 ? 3 * w_across : at->o3 * p->w_out);
     const float *x = at->src + at->x;
     const int32_t taps = at->taps_x, x_step = p->tap_x;
-    const int32_t w_row = at->w_row - taps * w_step, x_row = at->x_row - taps * x_step, w_red = at->w_red;
-    int32_t r = p->reds, i = at->taps_y;
+    const int32_t w_used = taps * w_step, x_used = taps * x_step;
+    int32_t r = at->reds, i = at->taps_y;
 
+    if (pos != 0) {
+        s1 = (struct four)LOAD(out_pos);
+        s2 = (struct four)LOAD(2 * out_pos);
+        s3 = (struct four)LOAD(3 * out_pos);
+    }
     for (;;) {
-        int32_t t = taps;
+        int32_t t = taps, w_next = at->w_row - w_used, x_next = at->x_row - x_used;
 
         do {
             const struct four k = { *w0, *w1, *w2, *w3 };
 
             mac4(&s0, k, x[0]);
-            mac4(&s1, k, x[pos]);
-            mac4(&s2, k, x[2 * pos]);
-            mac4(&s3, k, x[3 * pos]);
+            if (pos != 0) {
+                mac4(&s1, k, x[pos]);
+                mac4(&s2, k, x[2 * pos]);
+                mac4(&s3, k, x[3 * pos]);
+            }
             w0 += w_step, w1 += w_step, w2 += w_step, w3 += w_step;
             x += x_step;
         } while (--t != 0);
-        w0 += w_row, w1 += w_row, w2 += w_row, w3 += w_row;
-        x += x_row;
-        if (--i != 0) continue;
-        if (--r == 0) break;
-        i = at->taps_y;
-        w0 += w_red, w1 += w_red, w2 += w_red, w3 += w_red;
-        x += at->x_red;
+        if (--i == 0) {
+            if (--r == 0) break;
+            i = at->taps_y;
+            w_next = at->w_red - w_used;
+            x_next = at->x_red - x_used;
+        }
+        w0 += w_next, w1 += w_next, w2 += w_next, w3 += w_next;
+        x += x_next;
     }
     STORE(0, s0);
-    STORE(out_col, s1);
-    STORE(2 * out_col, s2);
-    STORE(3 * out_col, s3);
+    if (pos != 0) {
+        STORE(out_pos, s1);
+        STORE(2 * out_pos, s2);
+        STORE(3 * out_pos, s3);
+    }
 }
 
 /* What is read at column `col` of a row of `width`. */
@@ -131,21 +151,23 @@ POET_INLINE float inside(const float *src, int32_t x, int32_t col, int32_t width
     return (uint32_t)col < (uint32_t)width ? src[x] : 0.0f;
 }
 
-/* Three neighbouring taps, three neighbouring weights, four neighbouring positions: 6 values of src serve 12 times. */
+/* Three neighbouring taps, three neighbouring weights, four neighbouring positions: 6 values of src serve 12
+ * times. */
 POET_INLINE void three(const struct pass *p, const struct site *at, int32_t w_step)
 {
     OUTPUTS(p, at)
     const int32_t width = p->src_w, col = at->col;
     const int32_t left = col >= 0, right = col + 5 < width, core = col >= -1 && col + 4 < width;
     struct four s0 = LOAD(0), s1 = LOAD(1), s2 = LOAD(2), s3 = LOAD(3);
-    const float *w0 = at->w, *w1 = w0 + at->o1 * p->w_out, *w2 = w0 + at->o2 * p->w_out, *w3 = w0 + at->o3 * p->w_out;
+    const float *w0 = at->w, *w1 = w0 + at->o1 * p->w_out, *w2 = w0 + at->o2 * p->w_out,
+                *w3 = w0 + at->o3 * p->w_out;
     const float *const src = at->src;
-    const int32_t w_row = at->w_row, w_red = at->w_red;
-    int32_t r = p->reds, i = at->taps_y, x = at->x;
+    int32_t r = at->reds, i = at->taps_y, x = at->x;
     float v0 = 0.0f, v1, v2, v3, v4, v5 = 0.0f;
 
     for (;;) {
         struct four k = { w0[0], w1[0], w2[0], w3[0] };
+        int32_t w_next = at->w_row, x_next = at->x_row;
 
         if (core) {
             const float *v = src + (x + 1);
@@ -178,13 +200,14 @@ POET_INLINE void three(const struct pass *p, const struct site *at, int32_t w_st
         mac4(&s1, k, v3);
         mac4(&s2, k, v4);
         mac4(&s3, k, v5);
-        w0 += w_row, w1 += w_row, w2 += w_row, w3 += w_row;
-        x += at->x_row;
-        if (--i != 0) continue;
-        if (--r == 0) break;
-        i = at->taps_y;
-        w0 += w_red, w1 += w_red, w2 += w_red, w3 += w_red;
-        x += at->x_red;
+        if (--i == 0) {
+            if (--r == 0) break;
+            i = at->taps_y;
+            w_next = at->w_red;
+            x_next = at->x_red;
+        }
+        w0 += w_next, w1 += w_next, w2 += w_next, w3 += w_next;
+        x += x_next;
     }
     STORE(0, s0);
     STORE(1, s1);
@@ -192,45 +215,31 @@ POET_INLINE void three(const struct pass *p, const struct site *at, int32_t w_st
     STORE(3, s3);
 }
 
-/* One position. */
-POET_NOINLINE void column(const struct pass *p, const struct site *at)
-{
-    OUTPUTS(p, at)
-    struct four s = LOAD(0);
-    const int32_t w1_at = at->o1 * p->w_out, w2_at = at->o2 * p->w_out, w3_at = at->o3 * p->w_out;
-
-    for (int32_t r = 0; r < p->reds; r++) {
-        for (int32_t i = 0; i < at->taps_y; i++) {
-            const float *w0 = at->w + (r * p->w_red + i * at->w_row), *w1 = w0 + w1_at, *w2 = w0 + w2_at, *w3 = w0 + w3_at;
-            const float *x = at->src + (at->x + r * p->src_chan + i * at->x_row);
-            const int32_t w_step = p->w_tap_x, x_step = p->tap_x;
-            int32_t t = at->taps_x;
-
-            do {
-                const struct four k = { *w0, *w1, *w2, *w3 };
-
-                mac4(&s, k, *x);
-                w0 += w_step, w1 += w_step, w2 += w_step, w3 += w_step;
-                x += x_step;
-            } while (--t != 0);
-        }
-    }
-    STORE(0, s);
-}
-
 POET_NOINLINE void whole_forward(const struct pass *p, const struct site *at)
 {
-    whole(p, at, 1, 1, 1);
+    whole(p, at, 1, 1, 1, 0);
 }
 
 POET_NOINLINE void whole_backward(const struct pass *p, const struct site *at)
 {
-    whole(p, at, 1, -1, 1);
+    whole(p, at, 1, -1, 1, 0);
+}
+
+POET_NOINLINE void whole_across(const struct pass *p, const struct site *at)
+{
+    whole(p, at, 1, p->w_tap_x, 1, 1);
 }
 
 POET_NOINLINE void whole_any(const struct pass *p, const struct site *at)
 {
-    whole(p, at, at->out_pos, p->w_tap_x, at->pos);
+    const int32_t pos = at->pos;
+
+    if (pos != 0) whole(p, at, at->out_pos, p->w_tap_x, pos, 0);
+}
+
+POET_NOINLINE void column(const struct pass *p, const struct site *at)
+{
+    whole(p, at, 0, p->w_tap_x, 0, 0);
 }
 
 POET_NOINLINE void three_forward(const struct pass *p, const struct site *at)
@@ -243,78 +252,67 @@ POET_NOINLINE void three_backward(const struct pass *p, const struct site *at)
     three(p, at, -1);
 }
 
-/* One output channel and one reduction channel along an output row: what fours of channels leave over, and depthwise convolutions. w and x are those of the first tap row, x at column 0 of src. */
-static void line(const struct pass *p, const float *w, const float *src, int32_t x, int32_t taps_y, float *out)
+/* y += k x for n values. */
+static void scaled_add(int32_t n, float k, const float *x, int32_t x_step, float *y, int32_t y_step)
 {
-    const int32_t pos = p->step_x, out_col = p->out_col, w_step = p->w_tap_x, x_step = p->tap_x;
-    int32_t col = 0;
+    if (x_step == 1 && y_step == 1) {
+        for (; n >= 4; n -= 4, x += 4, y += 4) {
+            const float y0 = y[0] + k * x[0], y1 = y[1] + k * x[1], y2 = y[2] + k * x[2],
+                        y3 = y[3] + k * x[3];
 
-    while (col < p->cols) {
-        const int32_t at = p->x0 + col * pos;
-        float *y = out + col * out_col;
+            y[0] = y0, y[1] = y1, y[2] = y2, y[3] = y3;
+        }
+    }
+    for (; n > 0; n--, x += x_step, y += y_step) *y += k * *x;
+}
 
-        if (col + 4 <= p->cols && at >= 0 && at + 3 * pos + (p->taps_x - 1) * p->tap_col < p->src_w) {
-            float s0 = y[0], s1 = y[out_col], s2 = y[2 * out_col], s3 = y[3 * out_col];
+/* One output channel and one reduction channel: all positions of a tap, then the next tap. */
+POET_NOINLINE void lines_any(const struct pass *p, const float *w, const float *src, float *out)
+{
+    for (int32_t i = 0; i < p->taps_y; i++) {
+        const int32_t y = p->y0 + i * p->tap_y;
+        const struct reach rows = reach(p->rows, y, p->step_y, p->src_h);
 
-            for (int32_t i = 0; i < taps_y; i++) {
-                const float *k = w + i * p->w_tap_y, *v = src + (x + i * p->tap_y * p->src_row + at);
-                int32_t t = p->taps_x;
+        for (int32_t j = 0; j < p->taps_x; j++) {
+            const struct reach cols = reach(p->cols, p->x0 + j * p->tap_col, p->step_x, p->src_w);
+            const float k = w[i * p->w_tap_y + j * p->w_tap_x];
+            const int32_t x = p->x0 + j * p->tap_x + cols.first * p->step_x;
 
-                do {
-                    s0 += *k * v[0];
-                    s1 += *k * v[pos];
-                    s2 += *k * v[2 * pos];
-                    s3 += *k * v[3 * pos];
-                    k += w_step;
-                    v += x_step;
-                } while (--t != 0);
+            for (int32_t row = rows.first; row < rows.first + rows.taps; row++) {
+                scaled_add(cols.taps, k, src + ((y + row * p->step_y) * p->src_row + x), p->step_x,
+                           out + (row * p->out_row + cols.first * p->out_col), p->out_col);
             }
-            y[0] = s0, y[out_col] = s1, y[2 * out_col] = s2, y[3 * out_col] = s3;
-            col += 4;
-        } else {
-            const struct reach in = reach(p->taps_x, at, p->tap_col, p->src_w);
-            float s = *y;
-
-            for (int32_t i = 0; i < taps_y; i++) {
-                const float *k = w + (i * p->w_tap_y + in.first * w_step);
-                const float *v = src + (x + i * p->tap_y * p->src_row + at + in.first * x_step);
-
-                for (int32_t t = in.taps; t > 0; t--) {
-                    s += *k * *v;
-                    k += w_step;
-                    v += x_step;
-                }
-            }
-            *y = s;
-            col++;
         }
     }
 }
 
-/* One output channel and one reduction channel along an output row, 3 x 3 neighbouring taps, neighbouring positions. k: the
- * weights, 0 in a row that is outside; x0, x1, x2: the column after `at`, which is -1 or more and under the first tap. */
-POET_NOINLINE void line3(const float *k, const float *x0, const float *x1, const float *x2, int32_t at, int32_t width,
-                         int32_t cols, float *y)
+/* One output channel and one reduction channel along an output row, 3 x 3 neighbouring taps, neighbouring
+ * positions. k: the weights, 0 in a row that is outside; x0, x1, x2: the column after `at`, which is -1 or
+ * more and under the first tap. */
+POET_NOINLINE void line3(const float *k, const float *x0, const float *x1, const float *x2, int32_t at,
+                         int32_t width, int32_t cols, float *y)
 {
     const float *const end = y + cols;
+    const float k00 = k[0], k01 = k[1], k02 = k[2], k10 = k[3], k11 = k[4], k12 = k[5], k20 = k[6],
+                k21 = k[7], k22 = k[8];
 
     for (; end - y >= 4 && at + 5 <= width; at += 4, y += 4) {
         const int32_t first = at >= 0, last = at + 5 < width;
         float s0 = y[0], s1 = y[1], s2 = y[2], s3 = y[3];
 
-#define ROW(k, x)                                                                                            \
+#define ROW(x, a, b, c)                                                                                      \
     do {                                                                                                     \
-        const float v0 = first ? (x)[-1] : 0.0f, v1 = (x)[0], v2 = (x)[1], v3 = (x)[2], v4 = (x)[3];          \
+        const float v0 = first ? (x)[-1] : 0.0f, v1 = (x)[0], v2 = (x)[1], v3 = (x)[2], v4 = (x)[3];         \
         const float v5 = last ? (x)[4] : 0.0f;                                                               \
                                                                                                              \
-        s0 += (k)[0] * v0, s1 += (k)[0] * v1, s2 += (k)[0] * v2, s3 += (k)[0] * v3;                          \
-        s0 += (k)[1] * v1, s1 += (k)[1] * v2, s2 += (k)[1] * v3, s3 += (k)[1] * v4;                          \
-        s0 += (k)[2] * v2, s1 += (k)[2] * v3, s2 += (k)[2] * v4, s3 += (k)[2] * v5;                          \
+        s0 += (a) * v0, s1 += (a) * v1, s2 += (a) * v2, s3 += (a) * v3;                                      \
+        s0 += (b) * v1, s1 += (b) * v2, s2 += (b) * v3, s3 += (b) * v4;                                      \
+        s0 += (c) * v2, s1 += (c) * v3, s2 += (c) * v4, s3 += (c) * v5;                                      \
         (x) += 4;                                                                                            \
     } while (0)
-        ROW(k, x0);
-        ROW(k + 3, x1);
-        ROW(k + 6, x2);
+        ROW(x0, k00, k01, k02);
+        ROW(x1, k10, k11, k12);
+        ROW(x2, k20, k21, k22);
 #undef ROW
         y[0] = s0, y[1] = s1, y[2] = s2, y[3] = s3;
     }
@@ -322,20 +320,20 @@ POET_NOINLINE void line3(const float *k, const float *x0, const float *x1, const
         const int32_t in0 = at >= 0 && at < width, in1 = at + 1 < width, in2 = at + 2 < width;
         float s = *y;
 
-        if (in0) s += k[0] * x0[-1];
-        if (in1) s += k[1] * x0[0];
-        if (in2) s += k[2] * x0[1];
-        if (in0) s += k[3] * x1[-1];
-        if (in1) s += k[4] * x1[0];
-        if (in2) s += k[5] * x1[1];
-        if (in0) s += k[6] * x2[-1];
-        if (in1) s += k[7] * x2[0];
-        if (in2) s += k[8] * x2[1];
+        if (in0) s += k00 * x0[-1];
+        if (in1) s += k01 * x0[0];
+        if (in2) s += k02 * x0[1];
+        if (in0) s += k10 * x1[-1];
+        if (in1) s += k11 * x1[0];
+        if (in2) s += k12 * x1[1];
+        if (in0) s += k20 * x2[-1];
+        if (in1) s += k21 * x2[0];
+        if (in2) s += k22 * x2[1];
         *y++ = s;
     }
 }
 
-static void lines3(const struct pass *p, const float *w, const float *src, float *out)
+POET_NOINLINE void lines3(const struct pass *p, const float *w, const float *src, float *out)
 {
     float k[9], edge[9];
 
@@ -362,122 +360,156 @@ static void lines3(const struct pass *p, const float *w, const float *src, float
 }
 
 /* Output channels `o` and on, one at a time. */
-POET_NOINLINE void correlate_lines(const struct pass *p, int32_t o, const float *w, const float *src, float *out)
+POET_NOINLINE void lines(const struct pass *p, int32_t o, const float *w, const float *src, float *out)
 {
-    const int32_t threes = p->taps_y == 3 && p->taps_x == 3 && p->tap_y == 1 && p->tap_x == 1 && p->tap_col == 1 &&
-                           p->step_x == 1 && p->out_col == 1 && p->x0 >= -1;
+    const int32_t threes = p->taps_y == 3 && p->taps_x == 3 && p->tap_y == 1 && p->tap_x == 1 &&
+                           p->tap_col == 1 && p->step_x == 1 && p->out_col == 1 && p->x0 >= -1;
 
     for (; o < p->outs; o++) {
-        for (int32_t r = 0; r < p->reds; r++) {
-            const float *k = w + (o * p->w_out + r * p->w_red), *plane = src + r * p->src_chan;
-            float *to = out + o * p->out_chan;
+        for (int32_t at = 0; at < p->batch * p->reds; at++) {
+            const int32_t n = at / p->reds, r = at % p->reds;
+            const float *k = w + (o * p->w_out + r * p->w_red),
+                        *plane = src + (n * p->src_batch + r * p->src_chan);
+            float *to = out + (n * p->out_batch + o * p->out_chan);
 
             if (threes) {
                 lines3(p, k, plane, to);
-                continue;
-            }
-            for (int32_t row = 0; row < p->rows; row++) {
-                const int32_t y = p->y0 + row * p->step_y;
-                const struct reach in = reach(p->taps_y, y, p->tap_y, p->src_h);
-
-                if (in.taps > 0) {
-                    line(p, k + in.first * p->w_tap_y, plane, (y + in.first * p->tap_y) * p->src_row, in.taps,
-                         to + row * p->out_row);
-                }
+            } else {
+                lines_any(p, k, plane, to);
             }
         }
     }
 }
 
-static void correlate(const struct pass *p, const float *w, const float *src, float *out)
+/* Does each of `taps` taps reach each of 4 positions from `at` on? */
+static int32_t all_reach(int32_t at, int32_t step, int32_t taps, int32_t tap, int32_t width)
 {
-    const int32_t rest = p->outs % 4, outs = p->outs - (rest == 1 || (rest == 2 && p->reds == 1) ? rest : 0);
-    const int32_t easy = p->step_x == 1 && p->out_col == 1 && (p->w_tap_x == 1 || p->w_tap_x == -1);
-    const int32_t threes = easy && p->taps_x == 3 && p->tap_x == 1 && p->tap_col == 1;
+    return at >= 0 && at + 3 * step + (taps - 1) * tap < width;
+}
 
-    correlate_lines(p, outs, w, src, out);
-    for (int32_t col = 0, cols; outs > 0 && col < p->cols; col += cols) {
+/* The first `outs` output channels, by fours. Four positions side by side where there are, else below each
+ * other, else the same one in four images, else one. */
+POET_NOINLINE void tiles(const struct pass *p, int32_t outs, const float *w, const float *src, float *out)
+{
+    const int32_t near = p->step_x == 1 && p->out_col == 1,
+                  easy = near && (p->w_tap_x == 1 || p->w_tap_x == -1);
+    const int32_t across = near && p->w_out == 1 && outs % 4 == 0,
+                  threes = easy && p->taps_x == 3 && p->tap_x == 1 && p->tap_col == 1;
+
+    for (int32_t col = 0, cols; col < p->cols; col += cols) {
         const int32_t x = p->x0 + col * p->step_x;
-        const struct reach in_x = reach(p->taps_x, x, p->tap_col, p->src_w);
-        struct site at = { .src = src, .col = x, .taps_x = in_x.taps, .w_row = p->w_tap_y };
+        const int32_t wide =
+            col + 4 <= p->cols && (threes || all_reach(x, p->step_x, p->taps_x, p->tap_col, p->src_w));
+        struct reach in_x = { 0, p->taps_x };
 
-        cols = 1;
-        if (col + 4 <= p->cols) {
-            if (threes || (x >= 0 && x + 3 * p->step_x + (p->taps_x - 1) * p->tap_col < p->src_w)) cols = 4;
-        }
-        if (in_x.taps <= 0 && !(threes && cols == 4)) continue;
-        at.x_row = p->tap_y * p->src_row;
-        for (int32_t row = 0, rows; row < p->rows; row += rows) {
+        cols = wide ? 4 : 1;
+        if (!wide) in_x = reach(p->taps_x, x, p->tap_col, p->src_w);
+        for (int32_t row = 0, rows; row < p->rows && in_x.taps > 0; row += rows) {
             const int32_t y = p->y0 + row * p->step_y;
             const struct reach in_y = reach(p->taps_y, y, p->tap_y, p->src_h);
-            void (*tile)(const struct pass *, const struct site *) = column;
+            const int32_t high =
+                !wide && row + 4 <= p->rows && all_reach(y, p->step_y, p->taps_y, p->tap_y, p->src_h);
 
-            rows = 1;
-            at.taps_y = in_y.taps;
-            if (in_y.taps <= 0) continue;
-            at.w_red = p->w_red - in_y.taps * at.w_row;
-            at.x_red = p->src_chan - in_y.taps * at.x_row;
-            at.x = (y + in_y.first * p->tap_y) * p->src_row + x;
-            at.w = w + in_y.first * p->w_tap_y;
-            at.out = out + (row * p->out_row + col * p->out_col);
-            if (cols == 4 && threes) {
-                tile = p->w_tap_x == 1 ? three_forward : three_backward;
-            } else {
-                at.x += in_x.first * p->tap_x;
-                at.w += in_x.first * p->w_tap_x;
-                at.pos = p->step_x;
-                at.out_pos = p->out_col;
-                if (cols == 4) {
-                    tile = !easy ? whole_any : p->w_tap_x == 1 ? whole_forward : whole_backward;
-                } else if (row + 4 <= p->rows && y >= 0 && y + 3 * p->step_y + (p->taps_y - 1) * p->tap_y < p->src_h) {
-                    tile = whole_any; /* four positions below each other */
+            rows = high ? 4 : 1;
+            for (int32_t n = 0, images; n < p->batch && in_y.taps > 0; n += images) {
+                void (*tile)(const struct pass *, const struct site *) = whole_any;
+                struct site at = {
+                    .w = w + (in_y.first * p->w_tap_y + in_x.first * p->w_tap_x),
+                    .src = src + n * p->src_batch,
+                    .out = out + (n * p->out_batch + row * p->out_row + col * p->out_col),
+                    .reds = p->reds,
+                    .taps_y = in_y.taps,
+                    .taps_x = in_x.taps,
+                    .x = (y + in_y.first * p->tap_y) * p->src_row + x + in_x.first * p->tap_x,
+                    .col = x,
+                    .out_pos = p->out_col,
+                    .pos = p->step_x,
+                    .w_row = p->w_tap_y,
+                    .x_row = p->tap_y * p->src_row,
+                    .w_red = p->w_red - (in_y.taps - 1) * p->w_tap_y,
+                    .x_red = p->src_chan - (in_y.taps - 1) * p->tap_y * p->src_row,
+                };
+
+                if (in_y.taps == 1) { /* one loop less */
+                    at.reds = 1;
+                    at.taps_y = p->reds;
+                    at.w_row = p->w_red;
+                    at.x_row = p->src_chan;
+                }
+                images = 1;
+                if (wide) {
+                    if (threes) {
+                        tile = p->w_tap_x == 1 ? three_forward : three_backward;
+                    } else if (easy) {
+                        tile = p->w_tap_x == 1 ? whole_forward : whole_backward;
+                    } else if (across) {
+                        tile = whole_across;
+                    }
+                } else if (high) {
                     at.pos = p->step_y * p->src_row;
                     at.out_pos = p->out_row;
-                    rows = 4;
+                } else if (n + 4 <= p->batch) {
+                    at.pos = p->src_batch;
+                    at.out_pos = p->out_batch;
+                    images = 4;
+                } else {
+                    tile = column;
                 }
-            }
-            for (int32_t o = outs; o > 0; o -= 4) {
-                at.o1 = o > 1 ? 1 : 0;
-                at.o2 = o > 2 ? 2 : 0;
-                at.o3 = o > 3 ? 3 : 0;
-                tile(p, &at);
-                at.w += 4 * p->w_out;
-                at.out += 4 * p->out_chan;
+                for (int32_t o = outs; o > 0; o -= 4) {
+                    at.o1 = o > 1 ? 1 : 0;
+                    at.o2 = o > 2 ? 2 : 0;
+                    at.o3 = o > 3 ? 3 : 0;
+                    tile(p, &at);
+                    at.w += 4 * p->w_out;
+                    at.out += 4 * p->out_chan;
+                }
             }
         }
     }
 }
 
-/* A convolution without extent: its channels are the taps, and its rows one row where they follow each other. */
+POET_INLINE void correlate(const struct pass *p, const float *w, const float *src, float *out)
+{
+    const int32_t rest = p->outs % 4, outs = p->outs - (rest == 1 || (rest == 2 && p->reds == 1) ? rest : 0);
+
+    if (outs > 0) tiles(p, outs, w, src, out);
+    if (outs < p->outs) lines(p, outs, w, src, out);
+}
+
+/* A convolution without extent: its channels are the taps, and its rows one row where they follow each other.
+ */
 static void flatten(struct pass *p)
 {
-    if (p->taps_x != 1 || p->taps_y != 1 || p->x0 < 0 || p->x0 + (p->cols - 1) * p->step_x >= p->src_w) return;
+    if (p->taps_x != 1 || p->taps_y != 1 || p->x0 < 0 || p->x0 + (p->cols - 1) * p->step_x >= p->src_w)
+        return;
     p->taps_x = p->reds;
     p->tap_x = p->src_chan;
     p->tap_col = 0;
     p->w_tap_x = p->w_red;
     p->reds = 1;
-    if (p->out_row == p->cols * p->out_col && p->step_y * p->src_row == p->cols * p->step_x && p->x0 == 0 && p->y0 >= 0 &&
-        p->y0 + (p->rows - 1) * p->step_y < p->src_h) {
+    if (p->out_row == p->cols * p->out_col && p->step_y * p->src_row == p->cols * p->step_x && p->x0 == 0 &&
+        p->y0 >= 0 && p->y0 + (p->rows - 1) * p->step_y < p->src_h) {
         p->cols *= p->rows;
         p->rows = 1;
         p->src_w = (p->cols - 1) * p->step_x + 1;
     }
 }
 
-void poet_conv2d_f32(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+POET_NOINLINE void forward_pass(const struct poet_conv2d *s, struct pass *p)
 {
-    const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups;
-    struct pass p = {
-        .outs = out_c,
+    *p = (struct pass){
+        .batch = s->batch,
+        .outs = s->out_c / s->groups,
         .rows = s->out_h,
         .cols = s->out_w,
-        .reds = in_c,
+        .reds = s->in_c / s->groups,
         .taps_y = s->kernel_h,
         .taps_x = s->kernel_w,
+        .out_batch = s->y_batch,
         .out_chan = s->y_chan,
         .out_row = s->y_row,
         .out_col = 1,
+        .src_batch = s->x_batch,
         .src_chan = s->x_chan,
         .src_row = s->x_row,
         .src_h = s->in_h,
@@ -494,25 +526,36 @@ void poet_conv2d_f32(const struct poet_conv2d *s, enum poet_start start, const f
         .w_tap_y = s->kernel_w,
         .w_tap_x = 1,
     };
+    flatten(p);
+}
 
-    flatten(&p);
-    for (int32_t n = 0; n < s->batch; n++, x += s->x_batch, y += s->y_batch) {
-        for (int32_t o = 0; start != POET_CONTINUE && o < s->out_c; o++) {
-            fill(s->out_h, s->out_w, s->y_row, start == POET_START_BIAS && b != NULL ? 0.0f + b[o] : 0.0f, y + o * s->y_chan);
+void poet_conv2d_f32(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w,
+                     const float *b, float *y)
+{
+    const int32_t in_c = s->in_c / s->groups;
+    struct pass p;
+
+    forward_pass(s, &p);
+    for (int32_t n = 0; start != POET_CONTINUE && n < s->batch; n++) {
+        for (int32_t o = 0; o < s->out_c; o++) {
+            const float bias = start == POET_START_BIAS && b != NULL ? 0.0f + b[o] : 0.0f;
+
+            fill(s->out_h, s->out_w, s->y_row, bias, y + (n * s->y_batch + o * s->y_chan));
         }
-        for (int32_t g = 0; g < s->groups; g++) {
-            correlate(&p, w + g * out_c * s->w_out, x + g * in_c * s->x_chan, y + g * out_c * s->y_chan);
-        }
+    }
+    for (int32_t g = 0; g < s->groups; g++) {
+        correlate(&p, w + g * p.outs * s->w_out, x + g * in_c * s->x_chan, y + g * p.outs * s->y_chan);
     }
 }
 
-/* The taps along one axis that reach the inputs phase, phase + stride, ...: tap t is kernel index `top - t every` and reads
- * output `first + q + t far` for the q-th of these inputs. */
+/* The taps along one axis that reach the inputs phase, phase + stride, ...: tap t is kernel index `top - t
+ * every` and reads output `first + q + t far` for the q-th of these inputs. */
 struct phase {
     int32_t inputs, taps, top, every, first, far;
 };
 
-static struct phase phase_of(int32_t phase, int32_t in, int32_t kernel, int32_t stride, int32_t dilation, int32_t pad)
+static struct phase phase_of(int32_t phase, int32_t in, int32_t kernel, int32_t stride, int32_t dilation,
+                             int32_t pad)
 {
     struct phase f = { .inputs = (in - phase + stride - 1) / stride, .top = kernel - 1, .every = 1 };
 
@@ -524,58 +567,72 @@ static struct phase phase_of(int32_t phase, int32_t in, int32_t kernel, int32_t 
     return f;
 }
 
-void poet_conv2d_dx_f32(const struct poet_conv2d *s, enum poet_start start, const float *w, const float *dy, float *dx)
+/* The inputs y, x with y % stride_h == phase / stride_w and x % stride_w == phase % stride_w. Returns the
+ * index of their first tap in w, or -1 where no tap reaches them. */
+POET_NOINLINE int32_t phase_pass(const struct poet_conv2d *s, int32_t phase, struct pass *p)
 {
-    const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups;
+    const struct phase fy =
+        phase_of(phase / s->stride_w, s->in_h, s->kernel_h, s->stride_h, s->dilation_h, s->pad_top);
+    const struct phase fx =
+        phase_of(phase % s->stride_w, s->in_w, s->kernel_w, s->stride_w, s->dilation_w, s->pad_left);
+
+    *p = (struct pass){
+        .batch = s->batch,
+        .outs = s->in_c / s->groups,
+        .rows = fy.inputs,
+        .cols = fx.inputs,
+        .reds = s->out_c / s->groups,
+        .taps_y = fy.taps,
+        .taps_x = fx.taps,
+        .out_batch = s->x_batch,
+        .out_chan = s->x_chan,
+        .out_row = s->x_row * s->stride_h,
+        .out_col = s->stride_w,
+        .src_batch = s->y_batch,
+        .src_chan = s->y_chan,
+        .src_row = s->y_row,
+        .src_h = s->out_h,
+        .src_w = s->out_w,
+        .y0 = fy.first,
+        .x0 = fx.first,
+        .step_y = 1,
+        .step_x = 1,
+        .tap_y = fy.far,
+        .tap_x = fx.far,
+        .tap_col = fx.far,
+        .w_out = s->w_in,
+        .w_red = s->w_out,
+        .w_tap_y = -fy.every * s->kernel_w,
+        .w_tap_x = -fx.every,
+    };
+    if (fy.taps == 0 || fx.taps == 0) return -1;
+    flatten(p);
+    return fy.top * s->kernel_w + fx.top;
+}
+
+void poet_conv2d_dx_f32(const struct poet_conv2d *s, enum poet_start start, const float *w, const float *dy,
+                        float *dx)
+{
+    const int32_t out_c = s->out_c / s->groups;
 
     for (int32_t n = 0; start != POET_CONTINUE && n < s->batch; n++) {
-        for (int32_t c = 0; c < s->in_c; c++) fill(s->in_h, s->in_w, s->x_row, 0.0f, dx + (n * s->x_batch + c * s->x_chan));
+        for (int32_t c = 0; c < s->in_c; c++)
+            fill(s->in_h, s->in_w, s->x_row, 0.0f, dx + (n * s->x_batch + c * s->x_chan));
     }
     for (int32_t phase = 0; phase < s->stride_h * s->stride_w; phase++) {
-        const int32_t at_y = phase / s->stride_w, at_x = phase % s->stride_w;
-        const struct phase fy = phase_of(at_y, s->in_h, s->kernel_h, s->stride_h, s->dilation_h, s->pad_top);
-        const struct phase fx = phase_of(at_x, s->in_w, s->kernel_w, s->stride_w, s->dilation_w, s->pad_left);
-        struct pass p = {
-            .outs = in_c,
-            .rows = fy.inputs,
-            .cols = fx.inputs,
-            .reds = out_c,
-            .taps_y = fy.taps,
-            .taps_x = fx.taps,
-            .out_chan = s->x_chan,
-            .out_row = s->x_row * s->stride_h,
-            .out_col = s->stride_w,
-            .src_chan = s->y_chan,
-            .src_row = s->y_row,
-            .src_h = s->out_h,
-            .src_w = s->out_w,
-            .y0 = fy.first,
-            .x0 = fx.first,
-            .step_y = 1,
-            .step_x = 1,
-            .tap_y = fy.far,
-            .tap_x = fx.far,
-            .tap_col = fx.far,
-            .w_out = s->w_in,
-            .w_red = s->w_out,
-            .w_tap_y = -fy.every * s->kernel_w,
-            .w_tap_x = -fx.every,
-        };
+        struct pass p;
+        const int32_t first = phase_pass(s, phase, &p);
+        float *to = dx + (phase / s->stride_w * s->x_row + phase % s->stride_w);
 
-        if (fy.taps == 0 || fx.taps == 0) continue;
-        flatten(&p);
-        for (int32_t n = 0; n < s->batch; n++) {
-            for (int32_t g = 0; g < s->groups; g++) {
-                correlate(&p, w + (g * out_c * s->w_out + fy.top * s->kernel_w + fx.top),
-                          dy + (n * s->y_batch + g * out_c * s->y_chan),
-                          dx + (n * s->x_batch + g * in_c * s->x_chan + at_y * s->x_row + at_x));
-            }
+        for (int32_t g = 0; first >= 0 && g < s->groups; g++) {
+            correlate(&p, w + (g * out_c * s->w_out + first), dy + g * out_c * s->y_chan,
+                      to + g * p.outs * s->x_chan);
         }
     }
 }
 
-/* One tap of the weights, for one group: dw[o,c] += sum over n, p, q of a[n,o,p,q] * b[n,c,p,q]: dy and x, at the output
- * positions that the tap reaches; or x and dy, for dw transposed. */
+/* One tap of the weights, for one group: dw[o,c] += sum over n, p, q of a[n,o,p,q] * b[n,c,p,q]: dy and x, at
+ * the output positions that the tap reaches; or x and dy, for dw transposed. */
 struct dots {
     int32_t batch, rows, cols;
     int32_t a_batch, a_chan, a_row, a_col;
@@ -584,7 +641,8 @@ struct dots {
 };
 
 /* 4 x 4 channels. a_col and b_col are those of p, or what is known of them when compiling. */
-POET_INLINE void dots16(const struct dots *p, const float *a, const float *b, float *dw, int32_t a_col, int32_t b_col)
+POET_INLINE void dots16(const struct dots *p, const float *a, const float *b, float *dw, int32_t a_col,
+                        int32_t b_col)
 {
     const int32_t a_chan = p->a_chan, b_chan = p->b_chan;
     float *const dw0 = dw, *const dw1 = dw0 + p->w_a, *const dw2 = dw1 + p->w_a, *const dw3 = dw2 + p->w_a;
@@ -632,7 +690,8 @@ POET_NOINLINE void dots16_any(const struct dots *p, const float *a, const float 
 }
 
 /* 4 channels of a, one of b. */
-POET_INLINE void dots4(const struct dots *p, const float *a, const float *b, float *dw, int32_t a_col, int32_t b_col)
+POET_INLINE void dots4(const struct dots *p, const float *a, const float *b, float *dw, int32_t a_col,
+                       int32_t b_col)
 {
     const int32_t w_a = p->w_a;
     struct four s = { dw[0], dw[w_a], dw[2 * w_a], dw[3 * w_a] };
@@ -669,26 +728,33 @@ POET_NOINLINE void dots4_any(const struct dots *p, const float *a, const float *
     dots4(p, a, b, dw, p->a_col, p->b_col);
 }
 
+/* One of each. */
 POET_NOINLINE void dots1(const struct dots *p, const float *a, const float *b, float *dw)
 {
+    const int32_t a_col = p->a_col, b_col = p->b_col, unit = a_col == 1 && b_col == 1;
     float sum = *dw;
 
     for (int32_t n = 0; n < p->batch; n++) {
-        for (int32_t i = 0; i < p->rows; i++) {
-            const float *a0 = a + (n * p->a_batch + i * p->a_row), *b0 = b + (n * p->b_batch + i * p->b_row);
+        const float *ar = a + n * p->a_batch, *br = b + n * p->b_batch;
 
-            for (int32_t t = p->cols; t > 0; t--) {
-                sum += *a0 * *b0;
-                a0 += p->a_col;
-                b0 += p->b_col;
+        for (int32_t i = p->rows; i > 0; i--, ar += p->a_row, br += p->b_row) {
+            const float *a0 = ar, *b0 = br;
+            int32_t t = p->cols;
+
+            for (; unit && t >= 4; t -= 4, a0 += 4, b0 += 4) {
+                sum += a0[0] * b0[0];
+                sum += a0[1] * b0[1];
+                sum += a0[2] * b0[2];
+                sum += a0[3] * b0[3];
             }
+            for (; t > 0; t--, a0 += a_col, b0 += b_col) sum += *a0 * *b0;
         }
     }
     *dw = sum;
 }
 
-/* The three taps of one row of a 3-wide kernel, one pair of channels. first: index in x of the row under the first output row;
- * at: the column under the first tap. */
+/* The three taps of one row of a 3-wide kernel, one pair of channels. first: index in x of the row under the
+ * first output row; at: the column under the first tap. */
 POET_NOINLINE void dots_row3(const struct dots *p, const float *dy, const float *x, int32_t first, int32_t at,
                              int32_t width, float *dw)
 {
@@ -732,9 +798,10 @@ POET_NOINLINE void dots_row3(const struct dots *p, const float *dy, const float 
     dw[0] = s0, dw[1] = s1, dw[2] = s2;
 }
 
-static void tap_gradient(const struct dots *p, int32_t as, int32_t bs, const float *a, const float *b, float *dw)
+static void tap_gradient(const struct dots *p, int32_t as, int32_t bs, const float *a, const float *b,
+                         float *dw)
 {
-    const struct dots q = { p->batch, p->rows,    p->cols,   p->b_batch, p->b_chan, p->b_row, p->b_col,
+    const struct dots q = { p->batch,   p->rows,   p->cols,  p->b_batch, p->b_chan, p->b_row, p->b_col,
                             p->a_batch, p->a_chan, p->a_row, p->a_col,   p->w_b,    p->w_a };
     const int32_t unit = p->a_col == 1 && p->b_col == 1;
 
@@ -777,18 +844,20 @@ static void dw_threes(const struct poet_conv2d *s, const float *x, const float *
         };
 
         for (int32_t o = 0; o < s->out_c; o++) {
-            dots_row3(&p, dy + (o * s->y_chan + row * s->y_row),
-                      x + o / (s->out_c / s->groups) * s->x_chan, (y0 + row * s->stride_h) * s->x_row, -s->pad_left, s->in_w,
+            dots_row3(&p, dy + (o * s->y_chan + row * s->y_row), x + o / (s->out_c / s->groups) * s->x_chan,
+                      (y0 + row * s->stride_h) * s->x_row, -s->pad_left, s->in_w,
                       dw + (o * s->w_out + 3 * i));
         }
     }
 }
 
-void poet_conv2d_dw_f32(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *dy, float *dw)
+void poet_conv2d_dw_f32(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *dy,
+                        float *dw)
 {
     const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups, taps = s->kernel_h * s->kernel_w;
 
-    for (int32_t o = 0; start != POET_CONTINUE && o < s->out_c; o++) fill(in_c, taps, s->w_in, 0.0f, dw + o * s->w_out);
+    for (int32_t o = 0; start != POET_CONTINUE && o < s->out_c; o++)
+        fill(in_c, taps, s->w_in, 0.0f, dw + o * s->w_out);
     if (in_c == 1 && out_c < 4 && s->kernel_w == 3 && s->stride_w == 1 && s->dilation_w == 1) {
         dw_threes(s, x, dy, dw);
         return;
@@ -822,8 +891,8 @@ void poet_conv2d_dw_f32(const struct poet_conv2d *s, enum poet_start start, cons
             p.rows = 1;
         }
         for (int32_t g = 0; g < s->groups; g++) {
-            tap_gradient(&p, out_c, in_c, dy + (y_at + g * out_c * s->y_chan), x + (x_at + g * in_c * s->x_chan),
-                         dw + (g * out_c * s->w_out + k));
+            tap_gradient(&p, out_c, in_c, dy + (y_at + g * out_c * s->y_chan),
+                         x + (x_at + g * in_c * s->x_chan), dw + (g * out_c * s->w_out + k));
         }
     }
 }

@@ -1,8 +1,8 @@
 /* gemm.c: y = x w, each element one sequential sum over k.
  *
- * Four rows by four columns of sums stay in registers, so that 8 loads serve 16 multiply-adds; no sum is ever split.
- * Loads are cheap where an operand's neighbours along k, or across the tile, follow each other in memory, so each such
- * pair has its own inner loop. */
+ * Four rows by four columns of sums stay in registers, so that 8 loads serve 16 multiply-adds; no sum is ever
+ * split. Loads are cheap where an operand's neighbours along k, or across the tile, follow each other in
+ * memory, so each such pair has its own inner loop. */
 #include "poet/kernels/gemm.h"
 
 /* y[i][j] = y[i][j], or 0, + sum over k of a[i][k] b[k][j]. */
@@ -26,9 +26,10 @@ POET_INLINE void mac4(struct four *sum, struct four k, float v)
     sum->d += k.d * v;
 }
 
-/* Rows i .. i + 3, all columns by fours. The strides are those of p, or what is known of them when compiling. */
-POET_INLINE void rows4(const struct product *p, int32_t i, int32_t n, int32_t a_row, int32_t a_col, int32_t b_row, int32_t b_col,
-                       int32_t y_col)
+/* Rows i .. i + 3, all columns by fours. The strides are those of p, or what is known of them when compiling.
+ */
+POET_INLINE void rows4(const struct product *p, int32_t i, int32_t n, int32_t a_row, int32_t a_col,
+                       int32_t b_row, int32_t b_col, int32_t y_col)
 {
     const float *const a = p->a + i * p->a_row;
     const float *b = p->b;
@@ -65,7 +66,8 @@ POET_INLINE void rows4(const struct product *p, int32_t i, int32_t n, int32_t a_
 }
 
 /* One row, all columns by fours. */
-POET_INLINE void row1(const struct product *p, int32_t i, int32_t n, int32_t a_col, int32_t b_row, int32_t b_col)
+POET_INLINE void row1(const struct product *p, int32_t i, int32_t n, int32_t a_col, int32_t b_row,
+                      int32_t b_col)
 {
     const int32_t y_col = p->y_col;
     const float *b = p->b;
@@ -151,8 +153,8 @@ static void rows(const struct product *p, int32_t m, int32_t n)
     for (; i < m; i++) one_row(p, i, n);
 }
 
-void poet_gemm_f32(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b,
-                   float *y)
+void poet_gemm_f32(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w,
+                   const float *b, float *y)
 {
     const int32_t n4 = s->n / 4 * 4, m4 = s->m / 4 * 4;
     struct product p = {

@@ -1,8 +1,9 @@
 /* kernels_random.c: the reducing kernels against the definition, bit for bit, on random cases.
  *
- * Each case draws a shape, strides with gaps, data with zeros and negative zeros, and a start; the naive loops below say what the
- * result is. Then the same case is cut into tiles and consecutive chunks. Prints the cases done and a digest of all results;
- * equal digests on two cores mean equal bits. Exits with 1 at the first difference. */
+ * Each case draws a shape, strides with gaps, data with zeros and negative zeros, and a start; the naive
+ * loops below say what the result is. Then the same case is cut into tiles and consecutive chunks. Prints the
+ * cases done and a digest of all results; equal digests on two cores mean equal bits. Exits with 1 at the
+ * first difference. */
 #include "poet/kernels/channel_sum.h"
 #include "poet/kernels/conv2d.h"
 #include "poet/kernels/gemm.h"
@@ -158,66 +159,90 @@ static float begun(enum poet_start start, const float *bias, float out)
 
 #define EACH(i, n) for (int32_t i = 0; i < (n); i++)
 
-static void naive_conv2d(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+static void naive_conv2d(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w,
+                         const float *b, float *y)
 {
     const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups;
 
-    EACH(n, s->batch) EACH(o, s->out_c) EACH(p, s->out_h) EACH(q, s->out_w) {
-        float *out = y + n * s->y_batch + o * s->y_chan + p * s->y_row + q;
-        float sum = begun(start, b != NULL ? b + o : NULL, *out);
+    EACH (n, s->batch)
+        EACH (o, s->out_c)
+            EACH (p, s->out_h)
+                EACH (q, s->out_w) {
+                    float *out = y + n * s->y_batch + o * s->y_chan + p * s->y_row + q;
+                    float sum = begun(start, b != NULL ? b + o : NULL, *out);
 
-        EACH(c, in_c) EACH(i, s->kernel_h) EACH(j, s->kernel_w) {
-            const int32_t row = p * s->stride_h + i * s->dilation_h - s->pad_top;
-            const int32_t col = q * s->stride_w + j * s->dilation_w - s->pad_left;
+                    EACH (c, in_c)
+                        EACH (i, s->kernel_h)
+                            EACH (j, s->kernel_w) {
+                                const int32_t row = p * s->stride_h + i * s->dilation_h - s->pad_top;
+                                const int32_t col = q * s->stride_w + j * s->dilation_w - s->pad_left;
 
-            if (row >= 0 && row < s->in_h && col >= 0 && col < s->in_w) {
-                sum += w[o * s->w_out + c * s->w_in + i * s->kernel_w + j] *
-                       x[n * s->x_batch + (o / out_c * in_c + c) * s->x_chan + row * s->x_row + col];
-            }
-        }
-        *out = sum;
-    }
+                                if (row >= 0 && row < s->in_h && col >= 0 && col < s->in_w) {
+                                    sum += w[o * s->w_out + c * s->w_in + i * s->kernel_w + j] *
+                                           x[n * s->x_batch + (o / out_c * in_c + c) * s->x_chan +
+                                             row * s->x_row + col];
+                                }
+                            }
+                    *out = sum;
+                }
 }
 
-static void naive_conv2d_dx(const struct poet_conv2d *s, enum poet_start start, const float *w, const float *dy, float *dx)
+static void naive_conv2d_dx(const struct poet_conv2d *s, enum poet_start start, const float *w,
+                            const float *dy, float *dx)
 {
     const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups;
 
-    EACH(n, s->batch) EACH(c, s->in_c) EACH(row, s->in_h) EACH(col, s->in_w) {
-        float *out = dx + n * s->x_batch + c * s->x_chan + row * s->x_row + col;
-        float sum = begun(start, NULL, *out);
+    EACH (n, s->batch)
+        EACH (c, s->in_c)
+            EACH (row, s->in_h)
+                EACH (col, s->in_w) {
+                    float *out = dx + n * s->x_batch + c * s->x_chan + row * s->x_row + col;
+                    float sum = begun(start, NULL, *out);
 
-        EACH(o, out_c) EACH(p, s->out_h) EACH(q, s->out_w) {
-            EACH(i, s->kernel_h) EACH(j, s->kernel_w) {
-                if (p * s->stride_h + i * s->dilation_h - s->pad_top != row) continue;
-                if (q * s->stride_w + j * s->dilation_w - s->pad_left != col) continue;
-                sum += w[(c / in_c * out_c + o) * s->w_out + c % in_c * s->w_in + i * s->kernel_w + j] *
-                       dy[n * s->y_batch + (c / in_c * out_c + o) * s->y_chan + p * s->y_row + q];
-            }
-        }
-        *out = sum;
-    }
+                    EACH (o, out_c)
+                        EACH (p, s->out_h)
+                            EACH (q, s->out_w) {
+                                EACH (i, s->kernel_h)
+                                    EACH (j, s->kernel_w) {
+                                        if (p * s->stride_h + i * s->dilation_h - s->pad_top != row) continue;
+                                        if (q * s->stride_w + j * s->dilation_w - s->pad_left != col)
+                                            continue;
+                                        sum += w[(c / in_c * out_c + o) * s->w_out + c % in_c * s->w_in +
+                                                 i * s->kernel_w + j] *
+                                               dy[n * s->y_batch + (c / in_c * out_c + o) * s->y_chan +
+                                                  p * s->y_row + q];
+                                    }
+                            }
+                    *out = sum;
+                }
 }
 
-static void naive_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *dy, float *dw)
+static void naive_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, const float *x,
+                            const float *dy, float *dw)
 {
     const int32_t in_c = s->in_c / s->groups, out_c = s->out_c / s->groups;
 
-    EACH(o, s->out_c) EACH(c, in_c) EACH(i, s->kernel_h) EACH(j, s->kernel_w) {
-        float *out = dw + o * s->w_out + c * s->w_in + i * s->kernel_w + j;
-        float sum = begun(start, NULL, *out);
+    EACH (o, s->out_c)
+        EACH (c, in_c)
+            EACH (i, s->kernel_h)
+                EACH (j, s->kernel_w) {
+                    float *out = dw + o * s->w_out + c * s->w_in + i * s->kernel_w + j;
+                    float sum = begun(start, NULL, *out);
 
-        EACH(n, s->batch) EACH(p, s->out_h) EACH(q, s->out_w) {
-            const int32_t row = p * s->stride_h + i * s->dilation_h - s->pad_top;
-            const int32_t col = q * s->stride_w + j * s->dilation_w - s->pad_left;
+                    EACH (n, s->batch)
+                        EACH (p, s->out_h)
+                            EACH (q, s->out_w) {
+                                const int32_t row = p * s->stride_h + i * s->dilation_h - s->pad_top;
+                                const int32_t col = q * s->stride_w + j * s->dilation_w - s->pad_left;
 
-            if (row >= 0 && row < s->in_h && col >= 0 && col < s->in_w) {
-                sum += dy[n * s->y_batch + o * s->y_chan + p * s->y_row + q] *
-                       x[n * s->x_batch + (o / out_c * in_c + c) * s->x_chan + row * s->x_row + col];
-            }
-        }
-        *out = sum;
-    }
+                                if (row >= 0 && row < s->in_h && col >= 0 && col < s->in_w) {
+                                    sum += dy[n * s->y_batch + o * s->y_chan + p * s->y_row + q] *
+                                           x[n * s->x_batch + (o / out_c * in_c + c) * s->x_chan +
+                                             row * s->x_row + col];
+                                }
+                            }
+                    *out = sum;
+                }
 }
 
 /* ---- random convolutions, whole ---- */
@@ -243,8 +268,11 @@ static struct poet_conv2d drawn_conv2d(void)
         s.dilation_w = draw(0, 1) ? 1 : draw(1, 3);
         s.pad_top = kind == 3 && draw(0, 1) ? 0 : draw(0, s.kernel_h * s.dilation_h);
         s.pad_left = kind == 3 && draw(0, 1) ? 0 : draw(0, s.kernel_w * s.dilation_w);
-        s.out_h = (s.in_h + s.pad_top + draw(0, s.kernel_h) - (s.kernel_h - 1) * s.dilation_h - 1) / s.stride_h + 1;
-        s.out_w = (s.in_w + s.pad_left + draw(0, s.kernel_w) - (s.kernel_w - 1) * s.dilation_w - 1) / s.stride_w + 1;
+        s.out_h =
+            (s.in_h + s.pad_top + draw(0, s.kernel_h) - (s.kernel_h - 1) * s.dilation_h - 1) / s.stride_h + 1;
+        s.out_w =
+            (s.in_w + s.pad_left + draw(0, s.kernel_w) - (s.kernel_w - 1) * s.dilation_w - 1) / s.stride_w +
+            1;
         if (s.out_h < 1 || s.out_w < 1 || s.out_h * s.out_w > 160) continue;
         s.x_row = s.in_w + (gap == 1 ? draw(0, 3) : 0);
         s.x_chan = s.x_row * s.in_h + (gap == 1 ? draw(0, 5) : 0);
@@ -286,7 +314,8 @@ static int32_t cut(int32_t at, int32_t n)
     return draw(1, n - at);
 }
 
-static void tiled_conv2d(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+static void tiled_conv2d(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *w,
+                         const float *b, float *y)
 {
     for (int32_t o = 0, outs; o < s->out_c; o += outs) {
         outs = cut(o, s->out_c);
@@ -300,15 +329,17 @@ static void tiled_conv2d(const struct poet_conv2d *s, enum poet_start start, con
                     ins = cut(c, s->in_c);
                     t.out_c = outs, t.in_c = ins, t.out_h = rows, t.out_w = cols;
                     t.pad_top -= p * s->stride_h, t.pad_left -= q * s->stride_w;
-                    poet_conv2d_f32(&t, c == 0 ? start : POET_CONTINUE, x + c * s->x_chan, w + o * s->w_out + c * s->w_in,
-                                    b != NULL ? b + o : NULL, y + o * s->y_chan + p * s->y_row + q);
+                    poet_conv2d_f32(&t, c == 0 ? start : POET_CONTINUE, x + c * s->x_chan,
+                                    w + o * s->w_out + c * s->w_in, b != NULL ? b + o : NULL,
+                                    y + o * s->y_chan + p * s->y_row + q);
                 }
             }
         }
     }
 }
 
-static void tiled_conv2d_dx(const struct poet_conv2d *s, enum poet_start start, const float *w, const float *dy, float *dx)
+static void tiled_conv2d_dx(const struct poet_conv2d *s, enum poet_start start, const float *w,
+                            const float *dy, float *dx)
 {
     for (int32_t c = 0, ins; c < s->in_c; c += ins) {
         ins = cut(c, s->in_c);
@@ -322,15 +353,16 @@ static void tiled_conv2d_dx(const struct poet_conv2d *s, enum poet_start start, 
                     outs = cut(o, s->out_c);
                     t.out_c = outs, t.in_c = ins, t.in_h = rows, t.in_w = cols;
                     t.pad_top += p, t.pad_left += q;
-                    poet_conv2d_dx_f32(&t, o == 0 ? start : POET_CONTINUE, w + o * s->w_out + c * s->w_in, dy + o * s->y_chan,
-                                       dx + c * s->x_chan + p * s->x_row + q);
+                    poet_conv2d_dx_f32(&t, o == 0 ? start : POET_CONTINUE, w + o * s->w_out + c * s->w_in,
+                                       dy + o * s->y_chan, dx + c * s->x_chan + p * s->x_row + q);
                 }
             }
         }
     }
 }
 
-static void tiled_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, const float *x, const float *dy, float *dw)
+static void tiled_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, const float *x,
+                            const float *dy, float *dw)
 {
     for (int32_t o = 0, outs; o < s->out_c; o += outs) {
         outs = cut(o, s->out_c);
@@ -343,8 +375,9 @@ static void tiled_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, 
                     rows = cut(p, s->out_h);
                     t.batch = 1, t.out_c = outs, t.in_c = ins, t.out_h = rows;
                     t.pad_top -= p * s->stride_h;
-                    poet_conv2d_dw_f32(&t, n == 0 && p == 0 ? start : POET_CONTINUE, x + n * s->x_batch + c * s->x_chan,
-                                       dy + n * s->y_batch + o * s->y_chan + p * s->y_row, dw + o * s->w_out + c * s->w_in);
+                    poet_conv2d_dw_f32(
+                        &t, n == 0 && p == 0 ? start : POET_CONTINUE, x + n * s->x_batch + c * s->x_chan,
+                        dy + n * s->y_batch + o * s->y_chan + p * s->y_row, dw + o * s->w_out + c * s->w_in);
                 }
             }
         }
@@ -354,7 +387,8 @@ static void tiled_conv2d_dw(const struct poet_conv2d *s, enum poet_start start, 
 static void try_conv2d(uint32_t number)
 {
     const struct poet_conv2d s = drawn_conv2d();
-    const struct tensor x = drawn(extent_x(&s)), w = drawn(extent_w(&s)), dy = drawn(extent_y(&s)), b = drawn(s.out_c);
+    const struct tensor x = drawn(extent_x(&s)), w = drawn(extent_w(&s)), dy = drawn(extent_y(&s)),
+                        b = drawn(s.out_c);
     const float *bias = draw(0, 3) != 0 ? b.v : NULL;
     const enum poet_start start = (enum poet_start)draw(0, 2);
     const enum poet_start start_gradient = draw(0, 1) ? POET_START_ZERO : POET_CONTINUE;
@@ -387,18 +421,21 @@ static void try_conv2d(uint32_t number)
 
 /* ---- products ---- */
 
-static void naive_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+static void naive_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w,
+                       const float *b, float *y)
 {
-    EACH(i, s->m) EACH(j, s->n) {
-        float *out = y + i * s->y_row + j * s->y_col;
-        float sum = begun(start, b != NULL ? b + i * s->b_row + j * s->b_col : NULL, *out);
+    EACH (i, s->m)
+        EACH (j, s->n) {
+            float *out = y + i * s->y_row + j * s->y_col;
+            float sum = begun(start, b != NULL ? b + i * s->b_row + j * s->b_col : NULL, *out);
 
-        EACH(k, s->k) sum += x[i * s->x_row + k * s->x_col] * w[k * s->w_row + j * s->w_col];
-        *out = sum;
-    }
+            EACH (k, s->k) sum += x[i * s->x_row + k * s->x_col] * w[k * s->w_row + j * s->w_col];
+            *out = sum;
+        }
 }
 
-static void tiled_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b, float *y)
+static void tiled_gemm(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w,
+                       const float *b, float *y)
 {
     for (int32_t i = 0, m; i < s->m; i += m) {
         m = cut(i, s->m);
@@ -410,7 +447,8 @@ static void tiled_gemm(const struct poet_gemm *s, enum poet_start start, const f
                 ks = cut(k, s->k);
                 t.m = m, t.n = n, t.k = ks;
                 poet_gemm_f32(&t, k == 0 ? start : POET_CONTINUE, x + i * s->x_row + k * s->x_col,
-                              w + k * s->w_row + j * s->w_col, b != NULL ? b + i * s->b_row + j * s->b_col : NULL,
+                              w + k * s->w_row + j * s->w_col,
+                              b != NULL ? b + i * s->b_row + j * s->b_col : NULL,
                               y + i * s->y_row + j * s->y_col);
             }
         }
@@ -450,20 +488,21 @@ static void try_gemm(uint32_t number)
     tiled_gemm(&s, start, x.v, w.v, bias, tiled.v);
     expect("gemm in tiles, case ", number, want, tiled);
     scaled = copy(want);
-    EACH(i, s.m) EACH(j, s.n) {
-        float *out = scaled.v + i * s.y_row + j * s.y_col;
-        const float product = 0.75f * *out;
+    EACH (i, s.m)
+        EACH (j, s.n) {
+            float *out = scaled.v + i * s.y_row + j * s.y_col;
+            const float product = 0.75f * *out;
 
-        *out = product;
-        if (bias != NULL) {
-            const float part = -1.25f * bias[i * s.b_row + j * s.b_col];
+            *out = product;
+            if (bias != NULL) {
+                const float part = -1.25f * bias[i * s.b_row + j * s.b_col];
 
-            *out = product + part;
+                *out = product + part;
+            }
         }
-    }
     poet_gemm_scale_f32(&s, 0.75f, -1.25f, bias, got.v);
     expect("gemm_scale, case ", number, scaled, got);
-    EACH(i, scaled.size) scaled.v[i] = 0.3f * got.v[i];
+    EACH (i, scaled.size) scaled.v[i] = 0.3f * got.v[i];
     poet_scale_f32((size_t)got.size, 0.3f, got.v, got.v);
     expect("scale, case ", number, scaled, got);
     release(scaled), release(tiled), release(got), release(want), release(b), release(w), release(x);
@@ -472,19 +511,22 @@ static void try_gemm(uint32_t number)
 static void try_channel_sum(uint32_t number)
 {
     const int32_t batch = draw(1, 4), channels = draw(1, 9), size = draw(1, 30);
-    const struct tensor dy = drawn(batch * channels * size), want = drawn_sums(channels), got = copy(want), cut_up = copy(want);
+    const struct tensor dy = drawn(batch * channels * size), want = drawn_sums(channels), got = copy(want),
+                        cut_up = copy(want);
     const enum poet_start start = draw(0, 1) ? POET_START_ZERO : POET_CONTINUE;
 
-    EACH(c, channels) {
+    EACH (c, channels) {
         float sum = begun(start, NULL, want.v[c]);
 
-        EACH(n, batch) EACH(i, size) sum += dy.v[(n * channels + c) * size + i];
+        EACH (n, batch)
+            EACH (i, size) sum += dy.v[(n * channels + c) * size + i];
         want.v[c] = sum;
     }
     poet_channel_sum_f32(batch, channels, size, start, dy.v, got.v);
     expect("channel_sum, case ", number, want, got);
-    EACH(n, batch) {
-        poet_channel_sum_f32(1, channels, size, n == 0 ? start : POET_CONTINUE, dy.v + n * channels * size, cut_up.v);
+    EACH (n, batch) {
+        poet_channel_sum_f32(1, channels, size, n == 0 ? start : POET_CONTINUE, dy.v + n * channels * size,
+                             cut_up.v);
     }
     expect("channel_sum by images, case ", number, want, cut_up);
     release(cut_up), release(got), release(want), release(dy);

@@ -4,8 +4,8 @@
 
 #include "poet/kernels/start.h"
 
-/* Strides in floats between rows and between columns of each operand: a transposed one has them exchanged, and a bias that is the
- * same in each row has b_row = 0. Fastest where y_col is 1. */
+/* Strides in floats between rows and between columns of each operand: a transposed one has them exchanged,
+ * and a bias that is the same in each row has b_row = 0. Fastest where y_col is 1. */
 struct poet_gemm {
     int32_t m, n, k;
     int32_t x_row, x_col; /* x[m][k] */
@@ -15,10 +15,11 @@ struct poet_gemm {
 };
 
 /* y[i][j] = start + sum over k ascending of x[i][k] * w[k][j]. b may be NULL. */
-void poet_gemm_f32(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w, const float *b,
-                   float *y);
+void poet_gemm_f32(const struct poet_gemm *s, enum poet_start start, const float *x, const float *w,
+                   const float *b, float *y);
 
-/* y = alpha * y + beta * b, for an alpha or a beta other than 1: y holds the sums from POET_START_ZERO. b may be NULL. */
+/* y = alpha * y + beta * b, for an alpha or a beta other than 1: y holds the sums from POET_START_ZERO. b may
+ * be NULL. */
 void poet_gemm_scale_f32(const struct poet_gemm *s, float alpha, float beta, const float *b, float *y);
 
 /* y = factor * x */

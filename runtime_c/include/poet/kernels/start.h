@@ -1,4 +1,5 @@
-/* start.h: where a kernel's sums begin. A sum cut into consecutive pieces gives the same bits as the whole one. */
+/* start.h: where a kernel's sums begin. A sum cut into consecutive pieces gives the same bits as the whole
+ * one. */
 #ifndef POET_KERNELS_START_H
 #define POET_KERNELS_START_H
 
