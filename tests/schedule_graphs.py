@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -245,7 +245,9 @@ def random_net(seed: int, layers: int = 4) -> Net:
             grads[x] = dx
             return
         total = f"{dx}+"
-        net.node(f"b/{total}", Sum(), (grads[x], dx), ((total, nbytes),), phase="backward", seconds=spent() / 10)
+        net.node(
+            f"b/{total}", Sum(), (grads[x], dx), ((total, nbytes),), phase="backward", seconds=spent() / 10
+        )
         grads[x] = total
 
     for e in reversed(tape):
@@ -254,34 +256,50 @@ def random_net(seed: int, layers: int = 4) -> Net:
         dx = f"d_{x}_{k}"
         match e["kind"]:
             case "relu":
-                net.node(f"b{k}", Over(), (dy, e["y"]), ((dx, e["bytes"]),), phase="backward", seconds=spent() / 10)
+                net.node(
+                    f"b{k}", Over(), (dy, e["y"]), ((dx, e["bytes"]),), phase="backward", seconds=spent() / 10
+                )
                 gradient(x, dx, e["bytes"])
             case "pool":
-                net.node(f"b{k}", Pure(), (dy, e["index"]), ((dx, e["bytes"]),), phase="backward", seconds=spent())
+                net.node(
+                    f"b{k}", Pure(), (dy, e["index"]), ((dx, e["bytes"]),), phase="backward", seconds=spent()
+                )
                 gradient(x, dx, e["bytes"])
             case "norm":
-                net.node(f"b{k}", Over(), (dy, x, e["m"]), ((dx, e["bytes"]),), phase="backward", seconds=spent())
+                net.node(
+                    f"b{k}", Over(), (dy, x, e["m"]), ((dx, e["bytes"]),), phase="backward", seconds=spent()
+                )
                 gradient(x, dx, e["bytes"])
             case "add":
                 gradient(x, dy, e["bytes"])
                 copy = f"d_{e['other']}_{k}"
-                net.node(f"b{k}", Pure(), (dy,), ((copy, e["bytes"]),), phase="backward", seconds=spent() / 10)
+                net.node(
+                    f"b{k}", Pure(), (dy,), ((copy, e["bytes"]),), phase="backward", seconds=spent() / 10
+                )
                 gradient(e["other"], copy, e["bytes"])
             case _:
                 w = e["w"]
                 if x != "x":
-                    net.node(f"b{k}/dx", Pure(), (dy, w), ((dx, e["bytes"]),), phase="backward", seconds=spent())
+                    net.node(
+                        f"b{k}/dx", Pure(), (dy, w), ((dx, e["bytes"]),), phase="backward", seconds=spent()
+                    )
                     gradient(x, dx, e["bytes"])
                 if net.tensors[w].kind != "param":
                     continue
                 dw = f"d_{w}_{k}"
                 if w in dws:
                     net.node(
-                        f"b{k}/dw", Accumulate(), (dy, dws[w], x), ((dw, e["w_bytes"]),), phase="backward",
+                        f"b{k}/dw",
+                        Accumulate(),
+                        (dy, dws[w], x),
+                        ((dw, e["w_bytes"]),),
+                        phase="backward",
                         seconds=spent(),
                     )
                 else:
-                    net.node(f"b{k}/dw", Pure(), (dy, x), ((dw, e["w_bytes"]),), phase="backward", seconds=spent())
+                    net.node(
+                        f"b{k}/dw", Pure(), (dy, x), ((dw, e["w_bytes"]),), phase="backward", seconds=spent()
+                    )
                 dws[w] = dw
                 left[w] -= 1
                 if not left[w]:
@@ -289,5 +307,11 @@ def random_net(seed: int, layers: int = 4) -> Net:
                         net.node(f"b{k}/update", Update(), (w, dw, "lr"), phase="update", seconds=1e-5)
                     else:
                         net.tensor(f"v_{w}", e["w_bytes"], "state")
-                        net.node(f"b{k}/update", UpdateBoth(), (w, dw, f"v_{w}", "lr"), phase="update", seconds=2e-5)
+                        net.node(
+                            f"b{k}/update",
+                            UpdateBoth(),
+                            (w, dw, f"v_{w}", "lr"),
+                            phase="update",
+                            seconds=2e-5,
+                        )
     return net

@@ -18,19 +18,29 @@ from poetgen.schedule.actions import (
     Strategy,
 )
 from poetgen.schedule.check import BrokenSchedule, Verdict, check
+from poetgen.schedule.floor import Floor, keep_all_bytes, min_ram
+from poetgen.schedule.plan import Progress, plan
+from poetgen.schedule.plan_json import from_json, to_json
 
 __all__ = [
     "Action",
     "BrokenSchedule",
     "Compute",
+    "Floor",
     "Free",
     "Move",
     "PageIn",
     "PageOut",
+    "Progress",
     "Schedule",
     "Solved",
     "Status",
     "Strategy",
     "Verdict",
     "check",
+    "from_json",
+    "keep_all_bytes",
+    "min_ram",
+    "plan",
+    "to_json",
 ]

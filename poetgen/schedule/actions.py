@@ -86,7 +86,7 @@ class Solved:
 class Schedule:
     """Actions of one training step, and the persistent tensors that are resident between steps.
 
-    ``Schedule(costed, (Compute("conv1"), PageOut("conv1/y"), Free("conv1/y"), ...), ("conv1.weight",), solved)``
+    ``Schedule(costed, (Compute("conv1"), PageOut("conv1/y"), Free("conv1/y"), ...), ("fc.weight",), solved)``
     """
 
     costed: CostedGraph
@@ -94,7 +94,7 @@ class Schedule:
     resident: tuple[str, ...]
     """Persistent tensors in RAM when a step begins and when it ends (home ram if never freed)."""
     solved: Solved
-    strategy: Strategy = "milp"
+    strategy: str = "milp"
 
 
 def total(costed: CostedGraph, actions: Iterable[Action]) -> Cost:

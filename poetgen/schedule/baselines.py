@@ -208,9 +208,7 @@ def _recompute(facts: Facts, checkpoints: frozenset[str]) -> _Steps:
         kept |= lacking
 
 
-def _recompute_walk(
-    facts: Facts, kept: Mapping[str, int]
-) -> tuple[_Steps, set[str], dict[str, int]]:
+def _recompute_walk(facts: Facts, kept: Mapping[str, int]) -> tuple[_Steps, set[str], dict[str, int]]:
     """Walk with checkpoints kept up to a node each; also, up to where they were needed."""
     nodes = facts.nodes
     steps = _Steps(facts, facts.persistent)

@@ -167,11 +167,12 @@ class _Replay:
                     changes[t] = changes.get(t, 0) + 1
             elif isinstance(action, PageOut) and changes.get(action.tensor) == self.final.get(action.tensor):
                 back.add(action.tensor)
-        for t in self.graph.tensors.values():
-            if t.persistent and (t.name in back or t.name not in self.final):
-                self.copy[t.name] = 0
-            if t.persistent and t.name not in resident and t.name not in self.costed.pages:
-                self.fail("no_home", f"{t.name} is neither in RAM between steps nor in a page store")
+        for tensor in self.graph.tensors.values():
+            t = tensor.name
+            if tensor.persistent and (t in back or t not in self.final):
+                self.copy[t] = 0
+            if tensor.persistent and t not in resident and t not in self.costed.pages:
+                self.fail("no_home", f"{t} is neither in RAM between steps nor in a page store")
         self.occupy("ram_start", "before the first action", self.live.items(), record=False)
 
     def compute(self, action: Compute) -> None:
@@ -180,7 +181,9 @@ class _Replay:
         node = self.graph.node[action.node]
         variants = self.costed.variants[node.name]
         if not 0 <= action.variant < len(variants):
-            self.fail("unknown_variant", f"{node.name} has {len(variants)} variants, not number {action.variant}")
+            self.fail(
+                "unknown_variant", f"{node.name} has {len(variants)} variants, not number {action.variant}"
+            )
         variant = variants[action.variant]
         again = self.runs.get(node.name, 0) > 0
         if again:
@@ -413,7 +416,15 @@ class _Replay:
             if run.again and not run.live and not run.read:
                 self.fail("recompute_unread", f"{run.node} was recomputed and nobody read what it made")
 
-    def occupy(self, rule: str, who: str, parts: Iterable[tuple[str, int]], *, record: bool = True, again: bool = False) -> None:
+    def occupy(
+        self,
+        rule: str,
+        who: str,
+        parts: Iterable[tuple[str, int]],
+        *,
+        record: bool = True,
+        again: bool = False,
+    ) -> None:
         """Count the bytes of ``parts``; ``again`` replaces what this action was counted with before."""
         table = tuple(parts)
         size = sum(n for _, n in table)

@@ -35,9 +35,7 @@ class Facts:
     def size(self) -> dict[str, int]:
         """Aligned bytes of each tensor of the arena, in the graph's order of tensors."""
         return {
-            t.name: self.costed.nbytes(t.name)
-            for t in self.costed.training.tensors.values()
-            if t.in_arena
+            t.name: self.costed.nbytes(t.name) for t in self.costed.training.tensors.values() if t.in_arena
         }
 
     @cached_property
@@ -118,9 +116,7 @@ class Facts:
             return False
         if any(u < s for u in self._barred_by.get(j, ())):
             return False
-        return all(
-            not j < u < s for t in node.inputs for u in self.changed_at.get(t, ())
-        )
+        return all(not j < u < s for t in node.inputs for u in self.changed_at.get(t, ()))
 
     def pinned(self, t: str, s: int) -> bool:
         """Must t stay in RAM from node s to its next use: changed, and not readable from the store?"""

@@ -20,7 +20,7 @@ all sizes, right-hand side floor + 1/2: all-integer rows do not suffer from a so
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -109,7 +109,7 @@ class GapModel:
         """The solver's objective (or bound) in joules, seconds or bytes."""
         return self.offset + self.scale * objective
 
-    def actions(self, x: Sequence[bool]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+    def actions(self, x: npt.NDArray[np.bool_]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         """The actions that a solution means, and what is resident between steps."""
         return _actions(self, x)
 
@@ -268,9 +268,7 @@ class _Build:
                 for t in facts.persistent
                 if t in self.costed.pages and t not in facts.changed_at
             )
-            self.cols.row(
-                -math.inf, store.size_bytes // store.sector_bytes - fixed + 0.5, self.store_units
-            )
+            self.cols.row(-math.inf, store.size_bytes // store.sector_bytes - fixed + 0.5, self.store_units)
         lp = self._arrays()
         return GapModel(
             facts,
@@ -585,7 +583,7 @@ def _merged(terms: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(c, f) for c, f in table.items() if f]
 
 
-def _actions(model: GapModel, x: Sequence[bool]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
+def _actions(model: GapModel, x: npt.NDArray[np.bool_]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
     facts = model.facts
 
     def on(col: int) -> bool:

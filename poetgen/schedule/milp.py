@@ -71,6 +71,7 @@ def solve(
     progress: Progress | None = None,
     facts: Facts | None = None,
     solver: Solver | None = None,
+    tolerance: float = 1e-6,
 ) -> Outcome:
     """The best schedule at a recompute depth, as far as the time goes.
 
@@ -87,7 +88,7 @@ def solve(
     spent = 0.0
     for name in tried:
         left = time_limit_s - (time.monotonic() - began)
-        found = _run(name, model, first, max(0.1, left), gap, progress)
+        found = _run(name, model, first, _Limits(max(0.1, left), gap, tolerance), progress)
         spent += found.cpu_s
         if found.end != "failed":
             break
@@ -115,6 +116,15 @@ def solve(
     return Outcome(schedule, value, bound, found.end, cpu_s, name)
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """When a solver may stop, and how far an integer may be from one."""
+
+    time_s: float
+    gap: float
+    tolerance: float
+
+
 @dataclass
 class _Found:
     """What a solver's process sent before it ended or was killed."""
@@ -130,8 +140,7 @@ def _run(
     solver: Solver,
     model: GapModel,
     first: npt.NDArray[np.float64] | None,
-    limit_s: float,
-    gap: float,
+    limits: _Limits,
     progress: Progress | None,
 ) -> _Found:
     """Run a solver in a process of its own; kill it when it overruns."""
@@ -143,13 +152,13 @@ def _run(
     here, there = context.Pipe(duplex=False)
     target = {"HiGHS": _highs, "CBC": _cbc}[solver]
     process = context.Process(
-        target=_work, args=(there, target, model.lp, first, limit_s, gap, model.offset / model.scale), daemon=True
+        target=_work, args=(there, target, model.lp, first, limits, model.offset / model.scale), daemon=True
     )
     process.start()
     there.close()
     try:
         while True:
-            left = began + limit_s + GRACE_S + 0.05 * limit_s - time.monotonic()
+            left = began + 1.05 * limits.time_s + GRACE_S - time.monotonic()
             if left <= 0 or not here.poll(left):
                 found.end = "time"
                 break
@@ -193,8 +202,7 @@ def _work(
     solver: Callable[..., Iterator[tuple[Any, ...]]],
     lp: Lp,
     first: npt.NDArray[np.float64] | None,
-    limit_s: float,
-    gap: float,
+    limits: _Limits,
     constant: float,
 ) -> None:
     """The worker's life: its own process group, no stdin, and not one exception on stderr."""
@@ -209,7 +217,7 @@ def _work(
             pipe.send(news)
 
     try:
-        solver(lp, first, limit_s, gap, constant, send)
+        solver(lp, first, limits, constant, send)
     except BaseException as error:
         send("end", "failed", repr(error))
     pipe.close()
@@ -227,8 +235,7 @@ def _point(lp: Lp, x: Any) -> tuple[float, npt.NDArray[np.uint8]]:
 def _highs(
     lp: Lp,
     first: npt.NDArray[np.float64] | None,
-    limit_s: float,
-    gap: float,
+    limits: _Limits,
     constant: float,
     send: Send,
 ) -> None:
@@ -244,16 +251,17 @@ def _highs(
     program.a_matrix_.value_ = lp.value
     whole, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
     program.integrality_ = [real if k == lp.real else whole for k in range(lp.columns)]
-    highs = highspy.Highs()
+    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("random_seed", 0)
     highs.setOptionValue("mip_rel_gap", 0.0)
+    highs.setOptionValue("mip_feasibility_tolerance", limits.tolerance)
     if highs.passModel(program) == highspy.HighsStatus.kError:
         raise ValueError("HiGHS refuses the model")
     # The gap is wanted relative to the whole energy, which the LP bounds from below.
     highs.setOptionValue("solve_relaxation", True)
-    highs.setOptionValue("time_limit", limit_s)
+    highs.setOptionValue("time_limit", limits.time_s)
     highs.run()
     status = highs.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
@@ -266,12 +274,12 @@ def _highs(
     highs.clearSolver()
     highs.setOptionValue("solve_relaxation", False)
     whole_units = max(UNIT, constant + floor) if lp.real == NONE else 0.0
-    highs.setOptionValue("mip_abs_gap", gap * whole_units)
+    highs.setOptionValue("mip_abs_gap", limits.gap * whole_units)
     if first is not None:
         solution = highspy.HighsSolution()
         solution.col_value = list(first)
         highs.setSolution(solution)
-    highs.setOptionValue("time_limit", max(0.05, limit_s - (time.monotonic() - began)))
+    highs.setOptionValue("time_limit", max(0.05, limits.time_s - (time.monotonic() - began)))
 
     def improved(event: Any) -> None:
         out = event.data_out
@@ -317,8 +325,7 @@ def _highs(
 def _cbc(
     lp: Lp,
     first: npt.NDArray[np.float64] | None,
-    limit_s: float,
-    gap: float,
+    limits: _Limits,
     constant: float,
     send: Send,
 ) -> None:
@@ -327,8 +334,12 @@ def _cbc(
     whole_units = max(UNIT, constant) if lp.real == NONE else 0.0
     problem = pulp.LpProblem("plan", pulp.LpMinimize)
     x = [
-        pulp.LpVariable(f"x{k}", lp.lower[k], None if np.isinf(lp.upper[k]) else lp.upper[k],
-                        pulp.LpContinuous if k == lp.real else pulp.LpInteger)
+        pulp.LpVariable(
+            f"x{k}",
+            lp.lower[k],
+            None if np.isinf(lp.upper[k]) else lp.upper[k],
+            pulp.LpContinuous if k == lp.real else pulp.LpInteger,
+        )
         for k in range(lp.columns)
     ]
     problem += pulp.LpAffineExpression([(v, float(c)) for v, c in zip(x, lp.cost, strict=True) if c])
@@ -354,9 +365,9 @@ def _cbc(
         problem.solve(
             command(
                 msg=False,
-                timeLimit=limit_s,
+                timeLimit=limits.time_s,
                 threads=1,
-                gapAbs=gap * whole_units,
+                gapAbs=limits.gap * whole_units,
                 gapRel=0.0,
                 logPath=str(log),
                 warmStart=first is not None,
@@ -376,7 +387,7 @@ def _cbc(
     send("incumbent", objective, bits)
     bound = re.findall(r"(?:[Ll]ower bound:|best possible) +(-?[0-9.e+-]+)", text)
     if proven:
-        send("bound", objective - gap * whole_units)
+        send("bound", objective - limits.gap * whole_units)
     elif bound:
         send("bound", min(float(bound[-1]), objective))
     send("end", "gap" if proven else "time")
