@@ -33,8 +33,10 @@ from poetgen.memory import check as check_placement
 from poetgen.new_classes import with_classes
 from poetgen.onnx_import import import_onnx
 from poetgen.program import Program, lower, static_bytes
-from poetgen.report import claims, code_flash_bytes
-from poetgen.schedule import PageIn, PageOut, Schedule, Verdict, check
+from poetgen.report import BaselineFact, PlanReport, claims, code_flash_bytes
+from poetgen.schedule import PageIn, PageOut, Schedule, Strategy, Verdict, check
+from poetgen.schedule.baselines import BASELINES
+from poetgen.schedule.floor import keep_all_bytes, min_ram
 from poetgen.schedule.inference import plan_forward
 from poetgen.schedule.plan import Progress, plan
 from poetgen.schedule.plan_json import from_json, to_json
@@ -60,7 +62,7 @@ class Options:
     output: str | None = None
     classes: int | None = None
     seed: int = 0
-    strategy: str = "milp"
+    strategy: Strategy = "milp"
     time_limit_s: float = 60.0
     depth: int = 1
     gap: float = 1e-4
@@ -167,6 +169,54 @@ def compile_model(
     )
     _check_flash(program)
     return Compiled(options, placed.schedule, verdict, program)
+
+
+def plan_report(
+    options: Options, progress: Progress | None = None, plan_text: str | None = None
+) -> PlanReport:
+    """A schedule, and what to measure it by: the least RAM, the RAM that keeps everything, the baselines.
+
+    Raises:
+        UsageError: the model has nothing to train, so there is nothing to plan.
+    """
+    compiled = compile_model(options, progress, plan_text)
+    schedule, verdict = compiled.schedule, compiled.verdict
+    if schedule is None or verdict is None:
+        raise UsageError(
+            f"{compiled.program.name} has no parameter to train: there is nothing to plan",
+            hint="`poetgen inspect` says why; `poetgen generate` gives a project that infers",
+        )
+    costed = schedule.costed
+    least = min_ram(costed, depth=options.depth)
+    facts = [_baseline(costed, name) for name in BASELINES]
+    return PlanReport(
+        schedule=schedule,
+        verdict=verdict,
+        peak_bytes=compiled.program.peak_bytes,
+        min_ram_bytes=least.arena_bytes + costed.static_bytes,
+        min_ram_set_by=least.node,
+        min_ram_exact=least.exact,
+        keep_all_bytes=keep_all_bytes(costed) + costed.static_bytes,
+        baselines=tuple(f for f in facts if f is not None),
+    )
+
+
+def least_ram(options: Options) -> tuple[int, int]:
+    """The --ram below which no schedule exists, and the one above which more buys nothing, in bytes."""
+    costed = costed_graph(training_graph(read_model(options), options), replace(options, ram_bytes=None))
+    least = min_ram(costed, depth=options.depth).arena_bytes
+    return least + costed.static_bytes, keep_all_bytes(costed) + costed.static_bytes
+
+
+def _baseline(costed: CostedGraph, name: Strategy) -> BaselineFact | None:
+    """What a strategy takes, within the budget or without one; None where the board has no store for it."""
+    within = BASELINES[name](costed)
+    schedule = within or BASELINES[name](replace(costed, budget=Budget()))
+    if schedule is None:
+        return None
+    verdict = check(schedule)
+    ram_bytes = verdict.peak_bytes + costed.static_bytes
+    return BaselineFact(name, within is not None, ram_bytes, verdict.energy_j, verdict.time_s)
 
 
 def source_tree(compiled: Compiled) -> SourceTree:

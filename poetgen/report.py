@@ -105,6 +105,7 @@ class PlanReport:
     peak_bytes: int
     min_ram_bytes: int
     min_ram_set_by: str
+    min_ram_exact: bool
     keep_all_bytes: int
     baselines: tuple[BaselineFact, ...]
 
@@ -122,6 +123,7 @@ class PlanReport:
             "peak_bytes": self.peak_bytes,
             "min_ram_bytes": self.min_ram_bytes,
             "min_ram_set_by": self.min_ram_set_by,
+            "min_ram_exact": self.min_ram_exact,
             "keep_all_bytes": self.keep_all_bytes,
             "pages_in": self.verdict.pages_in,
             "pages_out": self.verdict.pages_out,
@@ -151,8 +153,10 @@ class PlanReport:
             f"plan       {status_line(self.schedule)}",
             f"a step     {si(self.verdict.time_s, 's')}, {si(self.verdict.energy_j, 'J')} predicted on "
             f"{board.name}{nominal}",
-            f"RAM        {self.peak_bytes} B of {budget} B allowed; the least is {self.min_ram_bytes} B "
-            f"({self.min_ram_set_by}), keeping everything takes {self.keep_all_bytes} B",
+            f"RAM        {self.peak_bytes} B of {budget} B allowed; keeping everything takes "
+            f"{self.keep_all_bytes} B",
+            f"least RAM  {self.min_ram_bytes} B, set by {self.min_ram_set_by}"
+            + ("" if self.min_ram_exact else " (perhaps less: not proven)"),
             f"paging     {self.verdict.page_bytes_out} B out in {self.verdict.pages_out} pages, "
             f"{self.verdict.page_bytes_in} B in in {self.verdict.pages_in}",
             f"recompute  {self.verdict.recomputes} ops",

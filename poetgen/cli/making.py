@@ -10,9 +10,10 @@ import click
 from poetgen import pipeline
 from poetgen.cli.options import FILE, as_json, model_options, plan_options, to_options
 from poetgen.cli.show import answer, answer_json, say, solving, table, write_text
-from poetgen.errors import DataError, FitError, ModelError, UsageError
+from poetgen.errors import DataError, FitError, ModelError, NoPlanError, UsageError
 from poetgen.inspect import inspect_model
 from poetgen.report import claims, step_facts, step_line, timeline
+from poetgen.schedule.plan_json import to_json
 
 
 @click.command()
@@ -53,10 +54,15 @@ def inspect(as_json: bool, **values: Any) -> None:
 def plan(out: Path | None, as_json: bool, **values: Any) -> None:
     """Find the schedule of a training step with the least energy; show its timeline."""
     options = to_options(values)
-    with solving(options.strategy, options.time_limit_s):
-        report = pipeline.plan_report(options)
+    try:
+        with solving(options.strategy, options.time_limit_s) as progress:
+            report = pipeline.plan_report(options, progress)
+    except (FitError, NoPlanError) as error:
+        if as_json:
+            answer_json(_no_plan(options, error))
+        raise
     if out is not None:
-        write_text(out, pipeline.to_json(report.schedule))
+        write_text(out, to_json(report.schedule))
     if as_json:
         answer_json(report.json())
         return
@@ -68,6 +74,17 @@ def plan(out: Path | None, as_json: bool, **values: Any) -> None:
     table(("strategy", "fits", "RAM", "energy", "time"), report.baseline_rows(), right=(2, 3, 4))
 
 
+def _no_plan(options: pipeline.Options, error: FitError | NoPlanError) -> dict[str, Any]:
+    """What plan's JSON says where there is no plan."""
+    least, most = pipeline.least_ram(options)
+    return {
+        "status": "infeasible" if isinstance(error, FitError) else "no plan in time",
+        "message": error.message,
+        "min_ram_bytes": least,
+        "keep_all_bytes": most,
+    }
+
+
 @click.command()
 @plan_options
 @click.option("--plan", "plan_file", type=FILE, metavar="FILE", help="A plan that `plan -o` kept.")
@@ -77,8 +94,8 @@ def generate(plan_file: Path | None, out: Path, as_json: bool, **values: Any) ->
     """Write the C project of a model."""
     options = to_options(values)
     plan_text = None if plan_file is None else _read_plan(plan_file)
-    with solving(options.strategy, options.time_limit_s):
-        compiled = pipeline.generate(options, out, plan_text=plan_text)
+    with solving(options.strategy, options.time_limit_s) as progress:
+        compiled = pipeline.generate(options, out, progress, plan_text)
     program = compiled.program
     for note in (*program.costed.training.model.notes, *program.costed.training.notes):
         say(f"note: {note}")

@@ -137,4 +137,5 @@ def to_options(values: dict[str, Any]) -> Options:
     names = {"ram": "ram_bytes", "deadline": "deadline_s", "time_limit": "time_limit_s"}
     known = {f.name for f in fields(Options)}
     chosen = {names.get(k, k): tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return replace(_DEFAULT, **{k: v for k, v in chosen.items() if k in known})
+    kept: dict[str, Any] = {k: v for k, v in chosen.items() if k in known}
+    return replace(_DEFAULT, **kept)

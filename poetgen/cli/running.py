@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from poetgen import pipeline
+from poetgen.boards import board
 from poetgen.build import build as build_project
 from poetgen.build import where_to_run
 from poetgen.cli.options import FILE, TIME, as_json
@@ -39,8 +40,7 @@ _timeout = click.option("--timeout", type=TIME, default=3600.0, metavar="T", hel
 def build(folder: Path, on: str | None, optimize: str, flags: str, as_json: bool) -> None:
     """Compile a project for its board; the sizes of its sections."""
     project = open_project(folder)
-    own = pipeline.board(project.board)
-    target = own if on != "host" else where_to_run(project, on)
+    target = board(project.board) if on != "host" else where_to_run(project, on)
     say(f"building {folder} for {target.name}")
     built = build_project(project, target, extra_flags=flags, optimize=optimize)
     sizes = built.sizes

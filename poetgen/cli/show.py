@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from poetgen.build import Progress
 from poetgen.errors import UsageError
+from poetgen.report import si
+from poetgen.schedule.milp import Improvement
 
 _PLAIN_EVERY_S = 5.0
 
@@ -71,18 +74,17 @@ def write_text(file: Path, text: str) -> None:
         raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
 
 
-class Steps(Protocol):
-    """Told of training steps while they are done."""
-
-    def __call__(self, done: int, loss: float) -> None: ...
-
-
 @contextmanager
-def step_progress(what: str, total: int) -> Iterator[Steps]:
+def step_progress(what: str, total: int) -> Iterator[Progress]:
     """A bar on a terminal, else a line on stderr now and then."""
     if sys.stderr.isatty():
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        columns = (
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeRemainingColumn(),
+        )
+        with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
 
             def move(done: int, loss: float) -> None:
@@ -102,10 +104,16 @@ def step_progress(what: str, total: int) -> Iterator[Steps]:
 
 
 @contextmanager
-def solving(strategy: str, time_limit_s: float) -> Iterator[None]:
-    """Say that the solver is at work, where somebody looks."""
+def solving(strategy: str, time_limit_s: float) -> Iterator[Callable[[Improvement], None] | None]:
+    """Show how far the solver is, where somebody looks."""
     if strategy != "milp" or not sys.stderr.isatty():
-        yield
+        yield None
         return
-    with Console(stderr=True).status(f"solving, for {time_limit_s:g} s at most"):
-        yield
+    with Console(stderr=True).status(f"solving, for {time_limit_s:g} s at most") as status:
+
+        def tell(news: Improvement) -> None:
+            best = "no plan yet" if news.energy_j is None else si(news.energy_j, "J")
+            bound = "" if news.bound_j is None else f", at least {si(news.bound_j, 'J')}"
+            status.update(f"solving, recompute depth {news.depth}, {news.seconds:.0f} s: {best}{bound}")
+
+        yield tell
