@@ -1,0 +1,1 @@
+"""The same numbers as PyTorch, as the definition, and as the C."""

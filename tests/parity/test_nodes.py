@@ -1,0 +1,132 @@
+"""Node by node: float32 arithmetic stays within a bound of float64's on the same inputs.
+
+The bound is EACH x sqrt(length of the longest sum), in units of the tensor's largest magnitude; the
+length, in roundings, is set once per op, here. Samples may cancel (the gradient of a bias before a batch norm is zero):
+for a sum over the batch, the largest magnitude is that of the running sum after any sample.
+
+The inputs are those of a whole training run in float64, rounded to float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poetgen.graph import Node
+from poetgen.op import Array
+from poetgen.ops.batchnorm import BatchNormDg
+from poetgen.ops.channel_sum import ChannelSum
+from poetgen.ops.conv import ConvDw
+from tests.parity.nets import Oracle, Walk, each_oracle, largest
+
+EACH = 2.5e-7
+
+
+def one(node: Node) -> int:
+    return 1
+
+
+def macs(node: Node) -> int:
+    """Roundings of one output: a product's and a sum's for each multiply-accumulate."""
+    return 2 * node.op.work(node.in_specs, node.out_specs).count // node.out_specs[0].size
+
+
+def channel(node: Node) -> int:
+    """Elements of one channel of the first operand."""
+    return node.in_specs[0].size // node.in_specs[0].shape[1]
+
+
+def averaged(node: Node) -> int:
+    return node.in_specs[0].size // node.out_specs[0].size
+
+
+def window(node: Node) -> int:
+    """A gradient's element gets something from each window it lies in: no more than a window's size."""
+    op: Any = getattr(node.op, "forward", node.op)
+    return math.prod(op.window.kernel)
+
+
+def whole(node: Node) -> int:
+    return node.in_specs[0].size
+
+
+LENGTH: Mapping[str, Callable[[Node], int]] = {
+    "AdamAdvance": one,
+    "AdamUpdate": one,
+    "Add": one,
+    "AveragePool": window,
+    "AveragePoolDx": window,
+    "BatchNorm": one,
+    "BatchNormDg": channel,
+    "BatchNormDx": one,
+    "BatchNormTrain": channel,
+    "BatchNormTrainDx": one,
+    "ChannelSum": channel,
+    "Clip": one,
+    "ClipDx": one,
+    "Conv": macs,
+    "ConvDw": macs,
+    "ConvDx": macs,
+    "Gemm": macs,
+    "GemmDw": macs,
+    "GemmDx": macs,
+    "MaxPool": one,
+    "MaxPoolDx": window,
+    "Mean": averaged,
+    "MeanDx": one,
+    "MeanSquaredError": whole,
+    "MeanSquaredErrorDx": one,
+    "MomentumUpdate": one,
+    "Relu": one,
+    "ReluDx": one,
+    "SgdUpdate": one,
+    "SoftmaxCrossEntropy": whole,
+    "SoftmaxCrossEntropyDx": one,
+    "StatisticUpdate": one,
+}
+
+
+def on_the_way(node: Node, read: tuple[Array, ...]) -> float:
+    """The largest that a sum over the batch reaches after any of its samples."""
+    over = {ChannelSum: 1, BatchNormDg: 2, ConvDw: 2}.get(type(node.op), 0)
+    if not over:
+        return 0.0
+    parts = (tuple(a[:k] for a in read[:over]) for k in range(1, len(read[0]) + 1))
+    return largest(node.op.reference(*part, *read[over:])[0] for part in parts)
+
+
+@pytest.mark.parametrize("oracle", each_oracle())
+def test_every_node_is_as_exact_as_float32_sums_are(oracle: Oracle) -> None:
+    walk = Walk(oracle.graph(), np.float64)
+    worst: dict[str, tuple[float, str]] = {}
+    count = 0
+
+    def seen(node: Node, read: tuple[Array, ...], made: tuple[Array, ...]) -> None:
+        nonlocal count
+        narrow = tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in read)
+        wide = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in narrow)
+        op = type(node.op).__name__
+        for k, (got, true) in enumerate(
+            zip(node.op.reference(*narrow), node.op.reference(*wide), strict=True)
+        ):
+            count += 1
+            if true.dtype.kind != "f":
+                assert np.array_equal(got, true), f"{node.name}: indices differ"
+                continue
+            assert np.asarray(got).dtype == np.float32, f"{node.name} leaves float32"
+            scale = max(largest([true]), on_the_way(node, wide)) or 1.0
+            bound = EACH * math.sqrt(LENGTH[op](node)) * scale
+            worst[op] = max(worst.get(op, (0.0, "")), (largest([got - true]) / bound, node.name))
+
+    for step in range(oracle.steps):
+        walk.train_step(*oracle.batch(step), oracle.lr, seen)
+    print(f"{count} outputs;", *(f"{op} {off:.2f}" for op, (off, _) in sorted(worst.items())))
+    missed = [
+        f"{op}: {off:.2f} of its bound at {where}" for op, (off, where) in worst.items() if not off <= 1
+    ]
+    assert count
+    assert not missed, "\n".join(missed)
