@@ -1,8 +1,8 @@
 """Node by node: float32 arithmetic stays within a bound of float64's on the same inputs.
 
 The bound is EACH x sqrt(length of the longest sum), in units of the tensor's largest magnitude; the
-length, in roundings, is set once per op, here. Samples may cancel (the gradient of a bias before a batch norm is zero):
-for a sum over the batch, the largest magnitude is that of the running sum after any sample.
+length, in roundings, is set once per op, here. Samples may cancel (the gradient of a bias before a batch
+norm is zero): for a sum over the batch, the largest magnitude is that of the running sum after any sample.
 
 The inputs are those of a whole training run in float64, rounded to float32.
 """
