@@ -24,7 +24,7 @@ from poetgen.autodiff import (
     trainable,
 )
 from poetgen.boards import board
-from poetgen.cost import Budget, CostedGraph, cost
+from poetgen.cost import Budget, CostedGraph, aligned, cost
 from poetgen.emit import MARKER, SourceTree, emit
 from poetgen.errors import DataError, FitError, UsageError
 from poetgen.graph import Model, TrainingGraph
@@ -34,7 +34,7 @@ from poetgen.new_classes import with_classes
 from poetgen.onnx_import import import_onnx
 from poetgen.program import Program, lower, static_bytes
 from poetgen.report import BaselineFact, PlanReport, claims, code_flash_bytes
-from poetgen.schedule import PageIn, PageOut, Schedule, Strategy, Verdict, check
+from poetgen.schedule import BrokenSchedule, PageIn, PageOut, Schedule, Strategy, Verdict, check
 from poetgen.schedule.baselines import BASELINES
 from poetgen.schedule.floor import keep_all_bytes, min_ram
 from poetgen.schedule.inference import plan_forward
@@ -149,7 +149,7 @@ def compile_model(
     training = training_graph(model, options)
     costed = costed_graph(training, options)
     if plan_text is not None:
-        schedule = from_json(plan_text, costed)
+        schedule = _stored(plan_text, costed)
     else:
         schedule = plan(
             costed,
@@ -171,6 +171,13 @@ def compile_model(
     return Compiled(options, placed.schedule, verdict, program)
 
 
+def _stored(plan_text: str, costed: CostedGraph) -> Schedule:
+    try:
+        return from_json(plan_text, costed)
+    except BrokenSchedule as broken:
+        raise DataError(f"the stored plan is not legal: {broken.message}", hint="make a new one") from broken
+
+
 def plan_report(
     options: Options, progress: Progress | None = None, plan_text: str | None = None
 ) -> PlanReport:
@@ -187,12 +194,14 @@ def plan_report(
             hint="`poetgen inspect` says why; `poetgen generate` gives a project that infers",
         )
     costed = schedule.costed
+    in_ram = sum(aligned(m.spec.nbytes) for m in compiled.program.members)
     least = min_ram(costed, depth=options.depth)
     facts = [_baseline(costed, name) for name in BASELINES]
     return PlanReport(
         schedule=schedule,
         verdict=verdict,
         peak_bytes=compiled.program.peak_bytes,
+        static_bytes=compiled.program.peak_bytes - compiled.program.arena_bytes - in_ram,
         min_ram_bytes=least.arena_bytes + costed.static_bytes,
         min_ram_set_by=least.node,
         min_ram_exact=least.exact,
@@ -241,8 +250,8 @@ def generate(
     return compiled
 
 
-def load(folder: Path) -> Compiled:
-    """A written project as it was compiled: same options, same plan.
+def load(folder: Path, plan_file: Path | None = None) -> Compiled:
+    """A written project as it was compiled: same options, same plan; or with the plan in a file.
 
     Raises:
         DataError: the folder is no project of this version.
@@ -263,7 +272,7 @@ def load(folder: Path) -> Compiled:
     for name in ("train", "freeze"):
         options[name] = tuple(options[name])
     options["model"] = folder / kept["model_file"]
-    plan_file = folder / "plan.json"
+    plan_file = plan_file or folder / "plan.json"
     plan_text = plan_file.read_text() if plan_file.exists() else None
     return compile_model(Options(**options), plan_text=plan_text)
 
@@ -389,7 +398,7 @@ def _check_flash(program: Program) -> None:
         raise FitError(
             f"{program.name} needs {need} B of code flash for frozen parameters and initial values, "
             f"{program.costed.board.name} has {have} B",
-            hint="train fewer parameters in RAM (--ram smaller keeps them in the store), or use a larger board",
+            hint="keep more parameters in the store with a smaller --ram, or use a larger board",
         )
 
 

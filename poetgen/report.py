@@ -103,6 +103,7 @@ class PlanReport:
     schedule: Schedule
     verdict: Verdict
     peak_bytes: int
+    static_bytes: int
     min_ram_bytes: int
     min_ram_set_by: str
     min_ram_exact: bool
@@ -174,11 +175,10 @@ class PlanReport:
         return [(n, f, kib(p), si(e, "J"), si(t, "s")) for n, f, p, e, t in (mine, *others)]
 
 
-def timeline(schedule: Schedule, verdict: Verdict) -> list[tuple[int, str, str, int]]:
+def timeline(schedule: Schedule, verdict: Verdict, static_bytes: int) -> list[tuple[int, str, str, int]]:
     """Each action that takes time: number, what happens, to what, and the bytes of RAM meanwhile."""
     rows: list[tuple[int, str, str, int]] = []
     done: set[str] = set()
-    fixed = schedule.costed.static_bytes
     for action, nbytes in zip(schedule.actions, verdict.bytes_at, strict=True):
         what = {PageIn: "page in", PageOut: "page out", Move: "move"}.get(type(action), "")
         subject = getattr(action, "tensor", "")
@@ -189,7 +189,7 @@ def timeline(schedule: Schedule, verdict: Verdict) -> list[tuple[int, str, str, 
             what = "recompute" if action.node in done else what
             done.add(action.node)
         if what:
-            rows.append((len(rows), what, subject, nbytes + fixed))
+            rows.append((len(rows), what, subject, nbytes + static_bytes))
     return rows
 
 

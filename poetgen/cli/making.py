@@ -66,7 +66,7 @@ def plan(out: Path | None, as_json: bool, **values: Any) -> None:
     if as_json:
         answer_json(report.json())
         return
-    rows = timeline(report.schedule, report.verdict)
+    rows = timeline(report.schedule, report.verdict, report.static_bytes)
     table(("step", "what", "node or tensor", "RAM, B"), rows, right=(0, 3))
     answer()
     answer(report.text())

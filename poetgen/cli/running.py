@@ -14,10 +14,10 @@ from poetgen.build import where_to_run
 from poetgen.cli.options import FILE, TIME, as_json
 from poetgen.cli.show import answer, answer_json, say, step_progress, table
 from poetgen.data import random_batches, read_batches, write_npz
-from poetgen.errors import TargetError
+from poetgen.errors import TargetError, UsageError
 from poetgen.onnx_import import export_onnx
 from poetgen.project import open_project
-from poetgen.report import kib
+from poetgen.report import kib, si
 from poetgen.run import Job, RunResult
 from poetgen.run import run as run_project
 from poetgen.verify import verify as verify_project
@@ -163,7 +163,7 @@ def _measured(nbytes: int | None) -> str:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=FILE)
+@click.argument("folder", metavar="DIR|plan.json", type=FILE)
 @_on
 @click.option("--data", type=FILE, metavar="FILE.npz", help="[default: random numbers]")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Training steps.")
@@ -172,7 +172,13 @@ def _measured(nbytes: int | None) -> str:
 @_timeout
 @as_json
 def verify(folder: Path, as_json: bool, **values: Any) -> None:
-    """Compare the C with the interpreter, output by output; name the first difference."""
+    """Compare the C with the interpreter, output by output; name the first difference.
+
+    Of a plan.json in a project's folder: only judge the plan, by replaying it.
+    """
+    if folder.is_file():
+        _judge(folder, as_json)
+        return
     project = open_project(folder)
     target = where_to_run(project, values["on"])
     steps = values["steps"]
@@ -206,3 +212,29 @@ def verify(folder: Path, as_json: bool, **values: Any) -> None:
         )
         if found.nonfinite:
             answer("both stopped at a loss that is not finite")
+
+
+def _judge(plan_file: Path, as_json: bool) -> None:
+    """Replay a plan; the judge knows nothing of how it was found."""
+    compiled = pipeline.load(plan_file.parent, plan_file)
+    verdict = compiled.verdict
+    if verdict is None:
+        raise UsageError(f"{plan_file.parent} only infers: it has no plan to judge")
+    if as_json:
+        answer_json(
+            {
+                "status": "legal",
+                "energy_j": verdict.energy_j,
+                "time_s": verdict.time_s,
+                "peak_bytes": compiled.program.peak_bytes,
+                "pages_in": verdict.pages_in,
+                "pages_out": verdict.pages_out,
+                "recomputes": verdict.recomputes,
+            }
+        )
+        return
+    answer(
+        f"legal: {len(verdict.bytes_at)} actions, {si(verdict.energy_j, 'J')}, {si(verdict.time_s, 's')}, "
+        f"{compiled.program.peak_bytes} B of RAM, {verdict.pages_in} pages in, {verdict.pages_out} out, "
+        f"{verdict.recomputes} recomputes"
+    )
