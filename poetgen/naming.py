@@ -37,16 +37,17 @@ class CNames:
 
     def __init__(self, taken: frozenset[str] = frozenset()) -> None:
         self._taken = set(taken)
-        self._of: dict[str, str] = {}
+        self._of: dict[object, str] = {}
 
-    def __call__(self, name: str) -> str:
-        """The C name of a name; the same at each call."""
-        if name not in self._of:
+    def __call__(self, name: str, key: object = None) -> str:
+        """The C name of a name; the same at each call. With a key, each key has a name of its own."""
+        key = name if key is None else key
+        if key not in self._of:
             wanted = text = c_identifier(name)
             n = 1
             while text in self._taken:
                 n += 1
                 text = f"{wanted}_{n}"
             self._taken.add(text)
-            self._of[name] = text
-        return self._of[name]
+            self._of[key] = text
+        return self._of[key]

@@ -424,7 +424,7 @@ class _FunctionLowering:
             fields = tuple((k, c_number(v)) for k, v in struct.fields)
             layer = node.layer or node.name
             kind = struct.ctype.split()[-1].removeprefix("poet_")
-            c = self.shared.names(f"{layer}\0{kind}")  # no tensor is called so
+            c = self.shared.names(f"{layer} {kind}", key=struct)
             constants[struct] = Constant(c, struct.ctype, fields)
         self.constants.append(constants[struct])
         return constants[struct].c
