@@ -335,17 +335,18 @@ def manifest(compiled: Compiled, model_file: str) -> dict[str, Any]:
 
 
 def _traffic(compiled: Compiled) -> dict[str, int]:
-    """What one training step moves to and from the store, whole sectors."""
+    """What one training step moves to and from the store, whole sectors, its commit record too."""
     actions = () if compiled.schedule is None else compiled.schedule.actions
     sector_bytes = compiled.program.store.sector_bytes
     pages = compiled.costed.pages
     ins = [pages[a.tensor].sectors for a in actions if isinstance(a, PageIn)]
     outs = [pages[a.tensor].sectors for a in actions if isinstance(a, PageOut)]
+    commit = 1 if compiled.program.stored else 0
     return {
         "pages_in": len(ins),
         "pages_out": len(outs),
         "bytes_in": sum(ins) * sector_bytes,
-        "bytes_out": sum(outs) * sector_bytes,
+        "bytes_out": (sum(outs) + commit) * sector_bytes,
     }
 
 

@@ -107,6 +107,7 @@ class RunResult:
         """For machines; a number that is not finite is null."""
         steps, per_step = self.outcome.steps, self.project.traffic
         sector_bytes = self.project.sector_bytes
+        done = self.status == "done"
         answer: dict[str, Any] = {
             "status": self.status,
             "board": self.project.board,
@@ -121,12 +122,13 @@ class RunResult:
             "stack_bytes_measured": self.outcome.stack_bytes or None,
             "pages_in": steps * per_step.pages_in,
             "pages_out": steps * per_step.pages_out,
-            "page_bytes_in": self.outcome.sectors_read * sector_bytes,
-            "page_bytes_out": self.outcome.sectors_written * sector_bytes,
+            # The device's own counts; a run that ended early does not tell them.
+            "page_bytes_in": self.outcome.sectors_read * sector_bytes if done else None,
+            "page_bytes_out": self.outcome.sectors_written * sector_bytes if done else None,
             "page_bytes_in_predicted": steps * per_step.bytes_in,
             "page_bytes_out_predicted": steps * per_step.bytes_out,
-            "device_reads": self.outcome.device_reads,
-            "device_writes": self.outcome.device_writes,
+            "device_reads": self.outcome.device_reads if done else None,
+            "device_writes": self.outcome.device_writes if done else None,
             "text_bytes": self.built.sizes.text,
             "data_bytes": self.built.sizes.data,
             "bss_bytes": self.built.sizes.bss,

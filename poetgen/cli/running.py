@@ -143,9 +143,10 @@ def _show_run(result: RunResult) -> None:
         rows.append(("stack", f"{facts['stack_bytes_measured']} B measured"))
     rows.append(("RAM of the plan", f"{facts['peak_bytes']} B"))
     for way in ("in", "out"):
-        if facts[f"page_bytes_{way}"] or facts[f"pages_{way}"]:
-            text = f"{facts[f'pages_{way}']} pages, {facts[f'page_bytes_{way}']} B counted"
-            rows.append((f"paged {way}", f"{text}, {facts[f'page_bytes_{way}_predicted']} B predicted"))
+        pages, counted = facts[f"pages_{way}"], facts[f"page_bytes_{way}"]
+        if pages or counted:
+            text = f"{pages} pages, {facts[f'page_bytes_{way}_predicted']} B predicted"
+            rows.append((f"paged {way}", text + ("" if counted is None else f", {counted} B counted")))
     sizes = result.built.sizes
     rows.append(("program", f"text {sizes.text} B, data {sizes.data} B, bss {sizes.bss} B"))
     if facts["params_sha256"]:
