@@ -7,6 +7,7 @@ params.bin, result.bin and, when asked, arena.bin and trace.bin.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -14,7 +15,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -284,6 +285,9 @@ class Outcome:
     device_writes: int
     sectors_read: int
     sectors_written: int
+    host_read_bytes: int | None = None
+    """What the whole process, QEMU or program, read from files as the host's kernel counted it."""
+    host_written_bytes: int | None = None
 
 
 def write_job(
@@ -325,7 +329,7 @@ def run_target(
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
         )
         try:
-            while process.poll() is None:
+            while not _ended(process):
                 if time.monotonic() - started > timeout_s:
                     done = _steps_done(folder, loss_bytes)
                     raise TargetError(
@@ -334,7 +338,8 @@ def run_target(
                     )
                 if progress is not None:
                     _report(folder, loss_bytes, progress)
-                _wait(process)
+                time.sleep(_POLL_S)
+            moved = _moved_bytes(process.pid)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -343,14 +348,24 @@ def run_target(
         raise _crash(built, folder, process.returncode, loss_bytes)
     if progress is not None:
         _report(folder, loss_bytes, progress)
-    return _outcome(built, folder)
+    read, written = moved
+    return replace(_outcome(built, folder), host_read_bytes=read, host_written_bytes=written)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Has it ended? It is not reaped yet, so that the kernel's counts of it can be read."""
+    flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    return os.waitid(os.P_PID, process.pid, flags) is not None
+
+
+def _moved_bytes(pid: int) -> tuple[int | None, int | None]:
+    """Bytes that a process read and wrote, by the kernel's count; None where it does not tell."""
     try:
-        process.wait(_POLL_S)
-    except subprocess.TimeoutExpired:
-        pass
+        text = Path(f"/proc/{pid}/io").read_text()
+    except OSError:
+        return None, None
+    counts = {key: int(value) for key, value in (line.split(": ") for line in text.splitlines())}
+    return counts.get("rchar"), counts.get("wchar")
 
 
 def _steps_done(folder: Path, loss_bytes: int) -> int:
