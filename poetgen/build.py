@@ -204,7 +204,8 @@ def _explain(output: str, project: Project, target: Board) -> None:
 def _first_errors(output: str) -> str:
     """The first lines that name an error; the last lines where none does."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if re.search(r"\berror\b|undefined reference|overflowed", line, re.I)]
+    found = [line for line in lines if re.search(r"\berror\b|undefined reference|overflowed", line, re.I)]
+    errors = list({line.partition("error: ")[2] or line: line for line in reversed(found)}.values())[::-1]
     chosen = errors[:_ERROR_LINES] or lines[-_ERROR_LINES:]
     return "\n".join(f"  {line}" for line in chosen)
 
