@@ -76,6 +76,15 @@ class Machine:
         results = self._run(function, inputs, None, 0.0, None)
         return results[function.plan.schedule.costed.training.output]
 
+    def evaluate(self, inputs: Mapping[str, Array], label: Array) -> tuple[float, int | None]:
+        """Loss, and for classes the number of correct samples."""
+        function = self.program.evaluate
+        assert function is not None, "an inference-only program has no loss"
+        results = self._run(function, inputs, label, 0.0, None)
+        training = function.plan.schedule.costed.training
+        correct = next((results[t.name] for t in training.of_kind("result") if t.name != training.loss), None)
+        return float(results[training.loss]), None if correct is None else int(correct)
+
     def parameters(self) -> dict[str, Array]:
         """Current value of everything that persists, by tensor name."""
         slot = self.store[self.step & 1]
@@ -95,7 +104,11 @@ class Machine:
         for t in training.of_kind("label"):
             if label is not None:
                 caller[t.name] = np.asarray(label)
-        scalars = {"lr": np.float32(lr), "seed": np.int32(self.seed), "step": np.int32(self.step)}
+        scalars: dict[str, Array] = {
+            "lr": np.array(lr, np.float32),
+            "seed": np.array(self.seed, np.int32),
+            "step": np.array(self.step, np.int32),
+        }
         slots = self.store[self.step & 1], self.store[(self.step + 1) & 1]
         for step in function.steps:
             if step.node is not None:
@@ -165,7 +178,8 @@ class Machine:
 
     def _view(self, operand: Operand) -> Array:
         raw = self._view_bytes(operand.offset, operand.spec.nbytes)
-        return raw.view(operand.spec.numpy).reshape(operand.spec.shape)
+        view: Array = raw.view(operand.spec.numpy)
+        return view.reshape(operand.spec.shape)
 
     def _view_bytes(self, offset: int, nbytes: int) -> Array:
         return self.arena[offset : offset + nbytes]

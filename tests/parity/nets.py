@@ -17,8 +17,8 @@ from poetgen.autodiff import Adam, Optimizer, Sgd, differentiate, evaluation_gra
 from poetgen.boards import board
 from poetgen.cost import Budget, CostedGraph, cost
 from poetgen.graph import Node, TrainingGraph
+from poetgen.memory import MemoryPlan, place
 from poetgen.memory import check as check_placement
-from poetgen.memory import place
 from poetgen.onnx_import import import_onnx
 from poetgen.op import Array
 from poetgen.program import Program, lower, static_bytes
@@ -115,15 +115,16 @@ def costed(graph: TrainingGraph, ram_bytes: int | None = None, on: str = "host")
 
 
 def compiled(schedule: Schedule | None) -> Program:
-    """Place and lower a schedule, with the judges' consent."""
+    """Place and lower a schedule, with the judges' consent; what only runs forward has no budget."""
     assert schedule is not None
     check(schedule)
     home = place(schedule)
     check_placement(home)
+    check(home.schedule)
     priced = schedule.costed
 
-    def forward(graph: TrainingGraph) -> Any:
-        plan = place(plan_forward(cost(graph, priced.board, priced.budget, priced.static_bytes), home.in_ram))
+    def forward(graph: TrainingGraph) -> MemoryPlan:
+        plan = place(plan_forward(cost(graph, priced.board, Budget(), priced.static_bytes), home.in_ram))
         check(plan.schedule)
         check_placement(plan)
         return plan
