@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -80,6 +81,7 @@ def call(command: Sequence[str | Path], cwd: Path | None = None) -> subprocess.C
 # Build
 
 _ERROR_LINES = 6
+_ERROR = re.compile(r"\berror:|CMake Error|undefined reference|overflowed")
 _OVERFLOW = re.compile(r"region [`'](\w+)' overflowed by (\d+) bytes")
 
 
@@ -165,7 +167,7 @@ def build(
         raise BuildError(f"cmake refused {project.folder}\n{_first_errors(made.stdout)}")
     made = call([cmake, "--build", folder])
     if made.returncode:
-        _explain(made.stdout, project, target)
+        _explain(made.stdout, project, target, extra_flags)
     elf = folder / (project.name if target.is_host else f"{project.name}.elf")
     return Built(elf, target, _sizes(size, elf))
 
@@ -179,7 +181,7 @@ def _sizes(size: str, elf: Path) -> Sizes:
     return Sizes(text, data, bss)
 
 
-def _explain(output: str, project: Project, target: Board) -> None:
+def _explain(output: str, project: Project, target: Board, extra_flags: str) -> NoReturn:
     over = {region: int(count) for region, count in _OVERFLOW.findall(output)}
     flash = next((r for r in over if "RAM" not in r.upper()), None)
     if flash is not None:
@@ -197,14 +199,16 @@ def _explain(output: str, project: Project, target: Board) -> None:
         )
     raise BuildError(
         f"{target.compiler} cannot build {project.folder}\n{_first_errors(output)}",
-        hint="a folder that was not changed and does not build is our mistake: please report it",
+        hint="try without --flags"
+        if extra_flags
+        else "a folder that was not changed and does not build is our mistake: please report it",
     )
 
 
 def _first_errors(output: str) -> str:
     """The first lines that name an error; the last lines where none does."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
-    found = [line for line in lines if re.search(r"\berror\b|undefined reference|overflowed", line, re.I)]
+    found = [line for line in lines if _ERROR.search(line)]
     errors = list({line.partition("error: ")[2] or line: line for line in reversed(found)}.values())[::-1]
     chosen = errors[:_ERROR_LINES] or lines[-_ERROR_LINES:]
     return "\n".join(f"  {line}" for line in chosen)

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2] / "poetgen"
 FLOORS = {
     "errors": 0,
     "resources": 1,
+    "project": 1,
     "naming": 0,
     "strides": 0,
     "arithmetic": 2,
@@ -31,8 +32,9 @@ FLOORS = {
     "data": 9,
     "pipeline": 10,
     "build": 11,
-    "verify": 12,
-    "cli": 13,
+    "run": 12,
+    "verify": 13,
+    "cli": 14,
 }
 DOORS = {"onnx": "onnx_import", "pulp": "schedule/milp", "highspy": "schedule/milp", "jinja2": "emit", "click": "cli"}
 SHARED_OPS = {"channel_sum"}
