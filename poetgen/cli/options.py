@@ -86,6 +86,10 @@ _COMPILE = (
         help="Batch norm's statistics: as the file says, moved by training, or frozen.",
     ),
     click.option("--output", metavar="NAME", help="The output that takes the loss, where there are several."),
+    click.option("--classes", type=click.IntRange(min=2), help="A fresh last layer for that many classes."),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the fresh layer's weights."
+    ),
 )
 
 _PLAN = (
@@ -109,6 +113,13 @@ _PLAN = (
         default=_DEFAULT.depth,
         show_default=True,
         help="How many operators a recompute may chain.",
+    ),
+    click.option(
+        "--gap",
+        type=click.FloatRange(min=0, max=1, max_open=True),
+        default=_DEFAULT.gap,
+        show_default=True,
+        help="Relative gap at which the solver may stop.",
     ),
 )
 
