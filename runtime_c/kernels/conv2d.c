@@ -286,19 +286,23 @@ POET_NOINLINE void lines_any(const struct pass *p, const float *w, const float *
     }
 }
 
-/* One output channel and one reduction channel along an output row, 3 x 3 neighbouring taps, neighbouring
- * positions. k: the weights, 0 in a row that is outside; x0, x1, x2: the column after `at`, which is -1 or
- * more and under the first tap. */
-POET_NOINLINE void line3(const float *k, const float *x0, const float *x1, const float *x2, int32_t at,
-                         int32_t width, int32_t cols, float *y)
+/* One output channel and one reduction channel, `rows` output rows, 3 x 3 neighbouring taps, neighbouring
+ * positions. k: the weights; x0, x1, x2: in the three rows of src the column after the first tap's, which is
+ * -1 or more. */
+POET_NOINLINE void rows3(const struct pass *p, const float *k, const float *x0, const float *x1,
+                         const float *x2, int32_t rows, float *out)
 {
-    const float *const end = y + cols;
-    const float k00 = k[0], k01 = k[1], k02 = k[2], k10 = k[3], k11 = k[4], k12 = k[5], k20 = k[6],
-                k21 = k[7], k22 = k[8];
+    const float k00 = k[0], k01 = k[1], k02 = k[2], k10 = k[3], k11 = k[4], k12 = k[5];
+    const float k20 = k[6], k21 = k[7], k22 = k[8];
+    const int32_t width = p->src_w, cols = p->cols;
 
-    for (; end - y >= 4 && at + 5 <= width; at += 4, y += 4) {
-        const int32_t first = at >= 0, last = at + 5 < width;
-        float s0 = y[0], s1 = y[1], s2 = y[2], s3 = y[3];
+    for (; rows > 0; rows--) {
+        int32_t at = p->x0, n = cols;
+        float *y = out;
+
+        for (; n >= 4 && at + 5 <= width; n -= 4, at += 4, y += 4) {
+            const int32_t first = at >= 0, last = at + 5 < width;
+            float s0 = y[0], s1 = y[1], s2 = y[2], s3 = y[3];
 
 #define ROW(x, a, b, c)                                                                                      \
     do {                                                                                                     \
@@ -310,26 +314,31 @@ POET_NOINLINE void line3(const float *k, const float *x0, const float *x1, const
         s0 += (c) * v2, s1 += (c) * v3, s2 += (c) * v4, s3 += (c) * v5;                                      \
         (x) += 4;                                                                                            \
     } while (0)
-        ROW(x0, k00, k01, k02);
-        ROW(x1, k10, k11, k12);
-        ROW(x2, k20, k21, k22);
+            ROW(x0, k00, k01, k02);
+            ROW(x1, k10, k11, k12);
+            ROW(x2, k20, k21, k22);
 #undef ROW
-        y[0] = s0, y[1] = s1, y[2] = s2, y[3] = s3;
-    }
-    for (; y < end; at++, x0++, x1++, x2++) {
-        const int32_t in0 = at >= 0 && at < width, in1 = at + 1 < width, in2 = at + 2 < width;
-        float s = *y;
+            y[0] = s0, y[1] = s1, y[2] = s2, y[3] = s3;
+        }
+        for (int32_t left = n; left > 0; left--, at++, x0++, x1++, x2++) {
+            const int32_t in0 = at >= 0 && at < width, in1 = at + 1 < width, in2 = at + 2 < width;
+            float s = *y;
 
-        if (in0) s += k00 * x0[-1];
-        if (in1) s += k01 * x0[0];
-        if (in2) s += k02 * x0[1];
-        if (in0) s += k10 * x1[-1];
-        if (in1) s += k11 * x1[0];
-        if (in2) s += k12 * x1[1];
-        if (in0) s += k20 * x2[-1];
-        if (in1) s += k21 * x2[0];
-        if (in2) s += k22 * x2[1];
-        *y++ = s;
+            if (in0) s += k00 * x0[-1];
+            if (in1) s += k01 * x0[0];
+            if (in2) s += k02 * x0[1];
+            if (in0) s += k10 * x1[-1];
+            if (in1) s += k11 * x1[0];
+            if (in2) s += k12 * x1[1];
+            if (in0) s += k20 * x2[-1];
+            if (in1) s += k21 * x2[0];
+            if (in2) s += k22 * x2[1];
+            *y++ = s;
+        }
+        out += p->out_row;
+        x0 += p->step_y * p->src_row - cols;
+        x1 += p->step_y * p->src_row - cols;
+        x2 += p->step_y * p->src_row - cols;
     }
 }
 
@@ -337,25 +346,27 @@ POET_NOINLINE void lines3(const struct pass *p, const float *w, const float *src
 {
     float k[9], edge[9];
 
-    for (int32_t i = 0; i < 3; i++) {
-        for (int32_t j = 0; j < 3; j++) k[3 * i + j] = w[i * p->w_tap_y + j * p->w_tap_x];
+    for (int32_t i = 0; i < 3; i++, w += p->w_tap_y) {
+        for (int32_t j = 0; j < 3; j++) k[3 * i + j] = w[j * p->w_tap_x];
     }
-    for (int32_t row = 0; row < p->rows; row++, out += p->out_row) {
+    for (int32_t row = 0, rows; row < p->rows; row += rows, out += rows * p->out_row) {
         const int32_t y = p->y0 + row * p->step_y;
-        const float *const x = src + (y * p->src_row + p->x0 + 1);
-        const float *use = k, *x0 = x, *x1 = x + p->src_row, *x2 = x1 + p->src_row;
+        const float *x[3], *use = k;
 
-        if (y < 0 || y + 3 > p->src_h) {
-            const float *const any = src + (p->x0 + 1);
+        rows = 1;
+        if (y <= -3 || y >= p->src_h) continue;
+        for (int32_t i = 0; i < 3; i++) {
+            const int32_t outside = y + i < 0 || y + i >= p->src_h;
 
-            if (y < -2 || y >= p->src_h) continue;
-            use = edge;
-            for (int32_t i = 0; i < 9; i++) edge[i] = y + i / 3 >= 0 && y + i / 3 < p->src_h ? k[i] : 0.0f;
-            if (y < 0 || y >= p->src_h) x0 = any;
-            if (y < -1 || y + 1 >= p->src_h) x1 = any;
-            if (y + 2 >= p->src_h) x2 = any;
+            x[i] = src + ((outside ? 0 : (y + i) * p->src_row) + p->x0 + 1);
+            edge[3 * i] = outside ? 0.0f : k[3 * i];
+            edge[3 * i + 1] = outside ? 0.0f : k[3 * i + 1];
+            edge[3 * i + 2] = outside ? 0.0f : k[3 * i + 2];
+            if (outside) use = edge;
         }
-        line3(use, x0, x1, x2, p->x0, p->src_w, p->cols, out);
+        if (use == k)
+            rows = least(p->rows - row, steps_to(p->src_h - 2 - y, p->step_y)); /* all like this one */
+        rows3(p, use, x[0], x[1], x[2], rows, out);
     }
 }
 

@@ -65,31 +65,49 @@ POET_INLINE void rows4(const struct product *p, int32_t i, int32_t n, int32_t a_
     }
 }
 
-/* One row, all columns by fours. */
+POET_INLINE struct four next4(const float *v)
+{
+    return (struct four){ v[0], v[1], v[2], v[3] };
+}
+
+/* One row, all columns by eights, then by fours. across: b_col is known to be 1. */
 POET_INLINE void row1(const struct product *p, int32_t i, int32_t n, int32_t a_col, int32_t b_row,
-                      int32_t b_col)
+                      int32_t b_col, int32_t across)
 {
     const int32_t y_col = p->y_col;
-    const float *b = p->b;
+    const float *const row = p->a + i * p->a_row, *b = p->b;
     float *y = p->y + i * p->y_row;
 
-    for (; n >= 4; n -= 4) {
-        const float *a = p->a + i * p->a_row;
+    while (n >= 4) {
+        const int32_t wide = n >= 8;
+        const float *a = row;
         const float *b0 = b, *b1 = b0 + b_col, *b2 = b1 + b_col, *b3 = b2 + b_col;
-        struct four s = { 0.0f, 0.0f, 0.0f, 0.0f };
-        int32_t k = p->k;
+        struct four s = { 0.0f, 0.0f, 0.0f, 0.0f }, u = s;
 
         if (p->go_on) s = (struct four){ y[0], y[y_col], y[2 * y_col], y[3 * y_col] };
-        for (; k >= 2; k -= 2) {
-            mac4(&s, (struct four){ b0[0], b1[0], b2[0], b3[0] }, a[0]);
-            mac4(&s, (struct four){ b0[b_row], b1[b_row], b2[b_row], b3[b_row] }, a[a_col]);
-            a += 2 * a_col;
-            b0 += 2 * b_row, b1 += 2 * b_row, b2 += 2 * b_row, b3 += 2 * b_row;
+        if (wide) {
+            const float *b4 = b3 + b_col, *b5 = b4 + b_col, *b6 = b5 + b_col, *b7 = b6 + b_col;
+
+            if (p->go_on) u = (struct four){ y[4 * y_col], y[5 * y_col], y[6 * y_col], y[7 * y_col] };
+            for (int32_t k = p->k; k > 0; k--) {
+                mac4(&s, across ? next4(b0) : (struct four){ *b0, *b1, *b2, *b3 }, *a);
+                mac4(&u, across ? next4(b0 + 4) : (struct four){ *b4, *b5, *b6, *b7 }, *a);
+                a += a_col;
+                b0 += b_row, b1 += b_row, b2 += b_row, b3 += b_row;
+                b4 += b_row, b5 += b_row, b6 += b_row, b7 += b_row;
+            }
+            y[4 * y_col] = u.a, y[5 * y_col] = u.b, y[6 * y_col] = u.c, y[7 * y_col] = u.d;
+        } else {
+            for (int32_t k = p->k; k > 0; k--) {
+                mac4(&s, across ? next4(b0) : (struct four){ *b0, *b1, *b2, *b3 }, *a);
+                a += a_col;
+                b0 += b_row, b1 += b_row, b2 += b_row, b3 += b_row;
+            }
         }
-        if (k > 0) mac4(&s, (struct four){ *b0, *b1, *b2, *b3 }, *a);
         y[0] = s.a, y[y_col] = s.b, y[2 * y_col] = s.c, y[3 * y_col] = s.d;
-        y += 4 * y_col;
-        b += 4 * b_col;
+        y += (wide ? 8 : 4) * y_col;
+        b += (wide ? 8 : 4) * b_col;
+        n -= wide ? 8 : 4;
     }
 }
 
@@ -116,17 +134,17 @@ POET_NOINLINE void rows4_any(const struct product *p, int32_t i, int32_t n)
 
 POET_NOINLINE void row1_along(const struct product *p, int32_t i, int32_t n)
 {
-    row1(p, i, n, 1, 1, p->b_col);
+    row1(p, i, n, 1, 1, p->b_col, 0);
 }
 
 POET_NOINLINE void row1_across(const struct product *p, int32_t i, int32_t n)
 {
-    row1(p, i, n, p->a_col, p->b_row, 1);
+    row1(p, i, n, p->a_col, p->b_row, 1, 1);
 }
 
 POET_NOINLINE void row1_any(const struct product *p, int32_t i, int32_t n)
 {
-    row1(p, i, n, p->a_col, p->b_row, p->b_col);
+    row1(p, i, n, p->a_col, p->b_row, p->b_col, 0);
 }
 
 static void rows(const struct product *p, int32_t m, int32_t n)
