@@ -214,14 +214,11 @@ def last_term_first(source: str) -> str:
 def two_sums(source: str) -> str:
     """Two partial sums of a product's row instead of one, added in the end."""
     before, text, after = body(source, "POET_INLINE void row1(")
-    second = "mac4(&s, (struct four){ b0[b_row]"
-    assert text.count(second) == text.count("int32_t k = p->k;") == text.count("if (k > 0) mac4") == 1
-    text = text.replace("int32_t k = p->k;", "int32_t k = p->k;\n        struct four o = { 0, 0, 0, 0 };")
-    text = text.replace(second, second.replace("&s", "&o"))
-    text = text.replace(
-        "if (k > 0) mac4", "s.a += o.a, s.b += o.b, s.c += o.c, s.d += o.d;\n        if (k > 0) mac4"
-    )
-    return before + text + after
+    term, declared, stored = "mac4(&s, across", "u = s;", "y[0] = s.a,"
+    assert text.count(term) == 2 and text.count(declared) == text.count(stored) == 1
+    text = text.replace(term, "mac4(k & 1 ? &s : &o, across").replace(declared, "u = s, o = s;")
+    added = "s.a += o.a, s.b += o.b, s.c += o.c, s.d += o.d;"
+    return before + text.replace(stored, f"{added} {stored}") + after
 
 
 def channel_backwards(source: str) -> str:
