@@ -49,12 +49,20 @@ NUMPY_DTYPE: dict[str, Any] = {"f32": np.float32, "i32": np.int32, "u8": np.uint
 C_TYPE: dict[str, str] = {"f32": "float", "i32": "int32_t", "u8": "uint8_t"}
 
 
+Layout = Literal["dense", "rows"]
+
+
 @dataclass(frozen=True)
 class Spec:
-    """Shape and type of a tensor: ``Spec((8, 6, 100))`` is float32."""
+    """Shape and type of a tensor: ``Spec((8, 6, 100))`` is float32.
+
+    ``layout`` is the order of its bytes: dense is row-major; rows, for images [n, c, y, x], is
+    [n][y][c][x], so that a band of rows of all channels is one run. ``reference`` never sees it.
+    """
 
     shape: tuple[int, ...]
     dtype: Dtype = "f32"
+    layout: Layout = "dense"
 
     @property
     def size(self) -> int:
@@ -70,6 +78,17 @@ class Spec:
     def numpy(self) -> Any:
         """The numpy dtype."""
         return NUMPY_DTYPE[self.dtype]
+
+    def planes(self) -> tuple[int, int, int]:
+        """Sizes (batch, channels, inner) with which [N, C, ...] is walked per channel in n, y, x order.
+
+        In rows a row of a channel is a plane: the sums of a channel take the same order in both.
+        """
+        n, c, *rest = self.shape
+        if self.layout == "rows":
+            height, width = rest
+            return n * height, c, width
+        return n, c, math.prod(rest)
 
 
 def f32(*shape: int) -> Spec:
@@ -139,7 +158,33 @@ class Raw:
     text: str
 
 
-Arg = In | Out | Workspace | Struct | Raw | int | float
+@dataclass(frozen=True)
+class Pager:
+    """Argument: the model's pager, for a streamed node."""
+
+
+@dataclass(frozen=True)
+class StreamIn:
+    """Argument: input ``index`` as a ``struct poet_stream``, resident or in the store."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class StreamOut:
+    """Argument: output ``index`` as a ``struct poet_stream``, resident or in the store."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class StreamNew:
+    """Argument: where the new value of the mutated input ``index`` goes: the other slot, or its own place."""
+
+    index: int
+
+
+Arg = In | Out | Workspace | Struct | Raw | Pager | StreamIn | StreamOut | StreamNew | int | float
 
 
 @dataclass(frozen=True)
@@ -171,8 +216,7 @@ class Example:
         """The inputs as arrays."""
         rng = np.random.default_rng(seed)
         return tuple(
-            rng.standard_normal(i.shape).astype(i.numpy) if isinstance(i, Spec) else i
-            for i in self.inputs
+            rng.standard_normal(i.shape).astype(i.numpy) if isinstance(i, Spec) else i for i in self.inputs
         )
 
 
@@ -202,6 +246,8 @@ class Op:
     """Inputs whose bytes output 0 may take when they die here (same byte size)."""
     continues: ClassVar[int | None] = None
     """Input that output 0 goes on from (a running sum): copied first where it is not in place."""
+    rows: ClassVar[bool] = False
+    """Its images may be in rows layout."""
     view: ClassVar[bool] = False
     """The output is input 0's bytes under another shape; differentiate() removes such nodes."""
     recomputable: ClassVar[bool] = True
@@ -286,12 +332,17 @@ __all__ = [
     "Example",
     "In",
     "Kernel",
+    "Layout",
     "OnnxNode",
     "Op",
     "Out",
+    "Pager",
     "Raw",
     "Self",
     "Spec",
+    "StreamIn",
+    "StreamNew",
+    "StreamOut",
     "Struct",
     "Value",
     "Work",
