@@ -9,6 +9,10 @@
 
 #include "poet/blockdev.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct poet_emulated_counts {
     uint32_t calls; /* of every kind */
     uint32_t reads, progs, erases, syncs;
@@ -38,5 +42,9 @@ void poet_emulated_dev_init(struct poet_emulated_dev *emulated, void *bytes, voi
 /* Power comes back: what was not synced has arrived or not, as `seed` decides sector by sector; counts start
  * again. */
 void poet_emulated_dev_restart(struct poet_emulated_dev *emulated, uint32_t seed);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,6 +5,10 @@
 
 #include "poet/blockdev.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct poet_file_dev {
     struct poet_blockdev dev; /* hand this to the pager */
     int file;
@@ -16,5 +20,9 @@ struct poet_file_dev {
  * struct stays where it is while the device is in use. */
 int poet_file_dev_open(struct poet_file_dev *file, const char *name, uint32_t sector_bytes);
 int poet_file_dev_close(struct poet_file_dev *file);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

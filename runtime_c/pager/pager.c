@@ -21,9 +21,11 @@ enum {
     AT_STEP = 16,
     AT_GEOMETRY = 20, /* sector_bytes, erase_sectors, slot_sectors, sectors */
     AT_FLAGS = 36,    /* what a reader must know to use the store; no flag is defined yet */
+    AT_SLOTS = 40,
+    AT_SAVED = 44,
+    AT_SEED = 48,
     AT_MODEL = 64,
     AT_LAYOUT = 96,
-    AT_STATE = 128,
     AT_CHECK = SUPERBLOCK_BYTES - 4
 };
 
@@ -66,30 +68,38 @@ static uint32_t erase_unit(const struct poet_blockdev *dev)
     return dev->erase != NULL ? dev->erase_sectors : 1;
 }
 
-/* Write `bytes` of data, padding and check word at `sector`: the start of an erase unit. */
+/* Make the page at `sector`, the start of an erase unit, ready for `bytes` of data. */
+static int erase_page(const struct poet_blockdev *dev, uint32_t sector, uint32_t bytes)
+{
+    if (dev->erase == NULL) return POET_OK;
+    const uint32_t unit = dev->erase_sectors;
+    return dev->erase(dev, sector, (bytes / dev->sector_bytes + unit) / unit * unit);
+}
+
+/* Write a page's last sector: `tail` bytes that are in the bounce sector, padding, check word. */
+static int write_last(const struct poet_pager *pager, uint32_t sector, uint32_t tail, uint32_t check)
+{
+    const struct poet_blockdev *dev = pager->dev;
+    memset(pager->bounce + tail, 0, dev->sector_bytes - tail);
+    put(pager->bounce, dev->sector_bytes - 4, check);
+    return dev->prog(dev, sector, pager->bounce, 1);
+}
+
 static int write_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes, const void *data)
 {
     const struct poet_blockdev *dev = pager->dev;
-    if (dev == NULL) return POET_ESTATE;
-    const uint32_t sector_bytes = dev->sector_bytes;
-    const uint32_t whole = bytes / sector_bytes;
-    const uint32_t tail = bytes % sector_bytes;
+    const uint32_t whole = bytes / dev->sector_bytes;
+    const uint32_t tail = bytes % dev->sector_bytes;
 
-    if (dev->erase != NULL) {
-        const uint32_t unit = dev->erase_sectors;
-        POET_TRY(dev->erase(dev, sector, (whole + unit) / unit * unit));
-    }
+    POET_TRY(erase_page(dev, sector, bytes));
     if (whole > 0) POET_TRY(dev->prog(dev, sector, data, whole));
     memcpy(pager->bounce, (const unsigned char *)data + (bytes - tail), tail);
-    memset(pager->bounce + tail, 0, sector_bytes - tail);
-    put(pager->bounce, sector_bytes - 4, poet_check(POET_CHECK_START, data, bytes));
-    return dev->prog(dev, sector + whole, pager->bounce, 1);
+    return write_last(pager, sector + whole, tail, poet_check(POET_CHECK_START, data, bytes));
 }
 
 static int read_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes, void *data)
 {
     const struct poet_blockdev *dev = pager->dev;
-    if (dev == NULL) return POET_ESTATE;
     const uint32_t sector_bytes = dev->sector_bytes;
     const uint32_t whole = bytes / sector_bytes;
     const uint32_t tail = bytes % sector_bytes;
@@ -103,37 +113,57 @@ static int read_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes, 
 
 int poet_page_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor)
 {
+    if (pager->dev == NULL) return POET_ESTATE;
     return write_page(pager, page->sector, page->bytes, tensor);
 }
 
 int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
 {
+    if (pager->dev == NULL) return POET_ESTATE;
     return read_page(pager, page->sector, page->bytes, tensor);
 }
 
-/* First sector of a persistent tensor as it is after `step` training steps. */
-static uint32_t slot_sector(const struct poet_pager *pager, const struct poet_page *page, uint32_t step)
+/* First sector of a page in the slot that is committed for its part of the state. */
+static uint32_t committed(const struct poet_pager *pager, enum poet_part part, const struct poet_page *page)
 {
-    return page->sector + ((step & 1) != 0 ? pager->id->slot_sectors : 0);
+    return page->sector + ((pager->slots & part) != 0 ? pager->id->slot_sectors : 0);
+}
+
+/* The same in the slot that the next commit may make the state. */
+static uint32_t coming(const struct poet_pager *pager, enum poet_part part, const struct poet_page *page)
+{
+    return page->sector + ((pager->slots & part) != 0 ? 0 : pager->id->slot_sectors);
 }
 
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
-    return write_page(pager, slot_sector(pager, page, pager->step + 1), page->bytes, tensor);
+    return write_page(pager, coming(pager, POET_PART_STORE, page), page->bytes, tensor);
 }
 
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
-    return read_page(pager, slot_sector(pager, page, pager->step), page->bytes, tensor);
+    return read_page(pager, committed(pager, POET_PART_STORE, page), page->bytes, tensor);
 }
 
-int poet_slot_stream(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context)
+int poet_save_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor)
+{
+    if (pager->dev == NULL) return POET_ESTATE;
+    return write_page(pager, coming(pager, POET_PART_RAM, page), page->bytes, tensor);
+}
+
+int poet_save_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
+{
+    if (pager->dev == NULL) return POET_ESTATE;
+    return read_page(pager, committed(pager, POET_PART_RAM, page), page->bytes, tensor);
+}
+
+int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context)
 {
     const struct poet_blockdev *dev = pager->dev;
     if (dev == NULL) return POET_ESTATE;
-    uint32_t sector = slot_sector(pager, page, pager->step);
+    uint32_t sector = committed(pager, POET_PART_STORE, page);
     uint32_t left = page->bytes;
     uint32_t check = POET_CHECK_START;
     for (;;) {
@@ -145,6 +175,24 @@ int poet_slot_stream(struct poet_pager *pager, const struct poet_page *page, poe
         if (part > 0) POET_TRY(sink(context, pager->bounce, part));
         if (part < dev->sector_bytes) return POET_OK;
     }
+}
+
+int poet_slot_write(struct poet_pager *pager, enum poet_part part, const struct poet_page *page,
+                    poet_source source, void *context)
+{
+    const struct poet_blockdev *dev = pager->dev;
+    if (dev == NULL) return POET_ESTATE;
+    uint32_t sector = coming(pager, part, page);
+    uint32_t left = page->bytes;
+    uint32_t check = POET_CHECK_START;
+    POET_TRY(erase_page(dev, sector, left));
+    for (; left >= dev->sector_bytes; left -= dev->sector_bytes) {
+        POET_TRY(source(context, pager->bounce, dev->sector_bytes));
+        check = poet_check(check, pager->bounce, dev->sector_bytes);
+        POET_TRY(dev->prog(dev, sector++, pager->bounce, 1));
+    }
+    if (left > 0) POET_TRY(source(context, pager->bounce, left));
+    return write_last(pager, sector, left, poet_check(check, pager->bounce, left));
 }
 
 /* Is what the bounce sector holds a superblock that belongs in copy 0 or 1? */
@@ -195,14 +243,16 @@ int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, c
     POET_TRY(judge_store(sector, id));
     pager->sequence = newest;
     pager->step = get(sector, AT_STEP);
-    memcpy(pager->state, sector + AT_STATE, sizeof pager->state);
+    pager->slots = get(sector, AT_SLOTS);
+    pager->saved = get(sector, AT_SAVED);
+    pager->seed = get(sector, AT_SEED);
     pager->id = id;
     pager->bounce = sector;
     pager->dev = dev;
     return POET_OK;
 }
 
-int poet_commit(struct poet_pager *pager)
+int poet_commit(struct poet_pager *pager, uint32_t step, unsigned parts)
 {
     const struct poet_blockdev *dev = pager->dev;
     const struct poet_store_id *id = pager->id;
@@ -210,16 +260,20 @@ int poet_commit(struct poet_pager *pager)
     if (dev == NULL) return POET_ESTATE;
 
     const uint32_t sequence = pager->sequence + 1;
+    const uint32_t slots = pager->slots ^ parts;
+    const uint32_t saved = (parts & POET_PART_RAM) != 0 ? step + 1 : pager->saved;
     const uint32_t geometry[4] = { id->sector_bytes, id->erase_sectors, id->slot_sectors, id->sectors };
     memset(sector, 0, dev->sector_bytes);
     memcpy(sector + AT_MAGIC, magic, sizeof magic);
     put(sector, AT_VERSION, VERSION);
     put(sector, AT_SEQUENCE, sequence);
-    put(sector, AT_STEP, pager->step + 1);
+    put(sector, AT_STEP, step);
     memcpy(sector + AT_GEOMETRY, geometry, sizeof geometry);
+    put(sector, AT_SLOTS, slots);
+    put(sector, AT_SAVED, saved);
+    put(sector, AT_SEED, pager->seed);
     memcpy(sector + AT_MODEL, id->model, sizeof id->model);
     memcpy(sector + AT_LAYOUT, id->layout, sizeof id->layout);
-    memcpy(sector + AT_STATE, pager->state, sizeof pager->state);
     put(sector, AT_CHECK, poet_check(POET_CHECK_START, sector, AT_CHECK));
 
     /* The older copy gives way; the newer one stays the state until this one is whole. */
@@ -231,6 +285,8 @@ int poet_commit(struct poet_pager *pager)
     if (dev->sync != NULL) POET_TRY(dev->sync(dev));
     pager->dev = dev;
     pager->sequence = sequence;
-    pager->step++;
+    pager->step = step;
+    pager->slots = slots;
+    pager->saved = saved;
     return POET_OK;
 }

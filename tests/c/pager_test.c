@@ -1,8 +1,8 @@
 /* pager_test.c: the pager on emulated devices of every geometry. Usage: pager_test CLAIM.
  *
- * A small model trains: one frozen and three persistent tensors, two scratch pages. After step n every
- * element of a persistent tensor is known, so whatever the device went through, a store can be asked whether
- * it is whole. */
+ * A small model trains: one frozen tensor, three persistent ones whose home is the store, one whose home is
+ * RAM, two scratch pages. After step n every element of a persistent tensor is known, so whatever the device
+ * went through, a store can be asked whether it is whole. */
 #include "check.h"
 
 #include "../../runtime_c/blockdev/emulated.h"
@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-enum { PERSISTENT = 3, SCRATCH = 2, PAGES = 1 + PERSISTENT + SCRATCH };
+enum { PERSISTENT = 3, SCRATCH = 2, PAGES = 1 + PERSISTENT + 1 + SCRATCH };
+enum { MEMBER = 1 + PERSISTENT, SCRATCH_0, SCRATCH_1 };
 enum { MAX_WORDS = 3 * 1024 + 2, MAX_BYTES = 1 << 22 };
 
 struct geometry {
@@ -29,9 +30,9 @@ static _Alignas(8) unsigned char bytes[MAX_BYTES], durable[MAX_BYTES], before[MA
 static _Alignas(8) unsigned char bounce[4096];
 static uint32_t tensor[MAX_WORDS];
 static struct poet_store_id id;
-static struct poet_page pages[PAGES]; /* frozen, persistent ..., scratch ... */
+static struct poet_page pages[PAGES]; /* frozen, persistent ..., member, scratch ... */
 static struct poet_page *const persistent = pages + 1;
-static struct poet_page *const scratch = pages + 1 + PERSISTENT;
+static struct poet_page *const scratch = pages + SCRATCH_0;
 static struct poet_emulated_dev emulated;
 static struct poet_pager pager;
 
@@ -81,7 +82,8 @@ static void seal(uint32_t copy)
     put_word(superblock(copy) + 252, check_word(superblock(copy), 252));
 }
 
-static void write_superblock(uint32_t copy, uint32_t sequence, uint32_t step)
+/* The slot of the store's part changes with every step here, which only the test knows. */
+static void write_superblock(uint32_t copy, uint32_t sequence, uint32_t step, uint32_t seed)
 {
     unsigned char *at = superblock(copy);
     memset(at, 0, id.sector_bytes);
@@ -93,9 +95,10 @@ static void write_superblock(uint32_t copy, uint32_t sequence, uint32_t step)
     put_word(at + 24, id.erase_sectors);
     put_word(at + 28, id.slot_sectors);
     put_word(at + 32, id.sectors);
+    put_word(at + 40, step & 1);
+    put_word(at + 48, seed);
     memcpy(at + 64, id.model, 32);
     memcpy(at + 96, id.layout, 32);
-    put_word(at + 128, 1234);
     seal(copy);
 }
 
@@ -130,16 +133,17 @@ static void format(const struct geometry *geometry)
     sector = lay(1, sector, 4);           /* shorter than a sector */
     sector = lay(2, sector, size - 4);    /* one whole sector with its check word */
     sector = lay(3, sector, 2 * size);    /* the check word is alone in its sector */
+    sector = lay(MEMBER, sector, size + 8);
     id.slot_sectors = sector - slot_0;
     sector += id.slot_sectors;
-    sector = lay(4, sector, 3 * size + 4);
-    sector = lay(5, sector, 40);
+    sector = lay(SCRATCH_0, sector, 3 * size + 4);
+    sector = lay(SCRATCH_1, sector, 40);
     id.sectors = sector;
     CHECK((size_t)id.sectors * size <= MAX_BYTES);
 
     memset(bytes, 0xFF, sizeof bytes);
-    write_superblock(0, 0, 0);
-    write_superblock(1, 1, 0);
+    write_superblock(0, 0, 0, 7);
+    write_superblock(1, 1, 0, 7);
     for (uint32_t page = 0; page <= PERSISTENT; page++) write_page(page, 0);
     poet_emulated_dev_init(&emulated, bytes, durable, id.sectors, size, geometry->erase_sectors);
 }
@@ -157,7 +161,7 @@ static int train_step(void)
     POET_TRY(poet_page_in(&pager, &pages[0], tensor));
     CHECK(holds(0, 0));
     for (uint32_t i = 0; i < SCRATCH; i++) {
-        fill(step, 1 + PERSISTENT + i);
+        fill(step, SCRATCH_0 + i);
         POET_TRY(poet_page_out(&pager, &scratch[i], tensor));
     }
     for (uint32_t i = 0; i < PERSISTENT; i++) {
@@ -168,17 +172,17 @@ static int train_step(void)
     }
     for (uint32_t i = 0; i < SCRATCH; i++) {
         POET_TRY(poet_page_in(&pager, &scratch[i], tensor));
-        CHECK(holds(step, 1 + PERSISTENT + i));
+        CHECK(holds(step, SCRATCH_0 + i));
     }
-    pager.state[1] = 7 * (step + 1);
-    return poet_commit(&pager);
+    pager.seed = 7 * (step + 2);
+    return poet_commit(&pager, step + 1, POET_PART_STORE);
 }
 
 /* The store opens as it is after `pager.step` steps, whole. */
 static void check_whole(void)
 {
     CHECK(open_store() == POET_OK);
-    CHECK(pager.state[0] == 1234 && pager.state[1] == 7 * pager.step);
+    CHECK(pager.seed == 7 * (pager.step + 1));
     for (uint32_t i = 0; i < PERSISTENT; i++) {
         CHECK(poet_slot_in(&pager, &persistent[i], tensor) == POET_OK);
         CHECK(holds(pager.step, 1 + i));
@@ -198,34 +202,34 @@ static void what_goes_out_comes_in(void)
     const uint32_t sizes[] = { 4,        8,            size / 2, size - 8,     size - 4, size,
                                size + 4, 2 * size - 4, 2 * size, 3 * size - 4, 3 * size, 3 * size + 4 };
     CHECK(open_store() == POET_OK);
-    fill(9, 5);
-    CHECK(poet_page_out(&pager, &pages[5], tensor) == POET_OK);
+    fill(9, SCRATCH_1);
+    CHECK(poet_page_out(&pager, &scratch[1], tensor) == POET_OK);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        pages[4].bytes = sizes[i];
-        fill((uint32_t)i, 4);
+        scratch[0].bytes = sizes[i];
+        fill((uint32_t)i, SCRATCH_0);
         emulated.counts = (struct poet_emulated_counts){ 0 };
-        CHECK(poet_page_out(&pager, &pages[4], tensor) == POET_OK);
+        CHECK(poet_page_out(&pager, &scratch[0], tensor) == POET_OK);
         CHECK(emulated.counts.sectors_programmed == sizes[i] / size + 1);
         CHECK(emulated.counts.transactions == 1);
         memset(tensor, 0xEE, sizeof tensor);
-        CHECK(poet_page_in(&pager, &pages[4], tensor) == POET_OK);
+        CHECK(poet_page_in(&pager, &scratch[0], tensor) == POET_OK);
         CHECK(emulated.counts.sectors_read == sizes[i] / size + 1);
         CHECK(emulated.counts.transactions == 2);
-        CHECK(holds((uint32_t)i, 4));
+        CHECK(holds((uint32_t)i, SCRATCH_0));
         CHECK(tensor[sizes[i] / 4] == 0xEEEEEEEEu); /* nothing beyond the tensor */
 
         memcpy(before, bytes, sizeof before);
-        write_page(4, (uint32_t)i); /* the document's page is the pager's */
+        write_page(SCRATCH_0, (uint32_t)i); /* the document's page is the pager's */
         CHECK(memcmp(before, bytes, sizeof before) == 0);
     }
-    CHECK(poet_page_in(&pager, &pages[5], tensor) == POET_OK);
-    CHECK(holds(9, 5)); /* its neighbour was not touched */
+    CHECK(poet_page_in(&pager, &scratch[1], tensor) == POET_OK);
+    CHECK(holds(9, SCRATCH_1)); /* its neighbour was not touched */
 }
 
 static void a_step_reads_one_slot_and_writes_the_other(void)
 {
     CHECK(run_to(0) == POET_OK);
-    CHECK(pager.sequence == 1 && pager.step == 0 && pager.state[0] == 1234);
+    CHECK(pager.sequence == 1 && pager.step == 0 && pager.slots == 0 && pager.saved == 0);
     for (uint32_t step = 0; step < 5; step++) {
         fill(step + 1, 1);
         CHECK(poet_slot_out(&pager, &persistent[0], tensor) == POET_OK);
@@ -236,18 +240,58 @@ static void a_step_reads_one_slot_and_writes_the_other(void)
         check_whole();
         CHECK(pager.step == step + 1);
     }
-    write_superblock(0, 6, 5); /* the document's superblock is the pager's */
-    put_word(superblock(0) + 132, 35);
-    seal(0);
     memcpy(before, bytes, sizeof before);
-    write_superblock(0, 4, 3);
-    put_word(superblock(0) + 132, 21);
-    seal(0);
-    CHECK(open_store() == POET_OK && pager.step == 4);
-    CHECK(poet_commit(&pager) == POET_OK);
-    put_word(superblock(0) + 132, 35);
-    seal(0);
+    write_superblock(0, 6, 5, 42); /* the document's superblocks are the pager's */
+    write_superblock(1, 5, 4, 35);
     CHECK(memcmp(before, bytes, sizeof before) == 0);
+}
+
+static void save_out(uint32_t step)
+{
+    fill(step, MEMBER);
+    CHECK(poet_save_out(&pager, &pages[MEMBER], tensor) == POET_OK);
+}
+
+static int saved_is(uint32_t step)
+{
+    memset(tensor, 0xEE, sizeof tensor);
+    return poet_save_in(&pager, &pages[MEMBER], tensor) == POET_OK && holds(step, MEMBER);
+}
+
+/* Training moves one part and saving the other; each superblock tells where both are. */
+static void a_save_moves_its_own_part_of_the_state(void)
+{
+    CHECK(run_to(3) == POET_OK && pager.saved == 0 && pager.slots == POET_PART_STORE);
+    save_out(3);
+    check_whole();
+    CHECK(pager.saved == 0); /* no save before its commit */
+    CHECK(poet_commit(&pager, 3, POET_PART_RAM) == POET_OK);
+    check_whole();
+    CHECK(pager.step == 3 && pager.saved == 4 && pager.slots == (POET_PART_STORE | POET_PART_RAM));
+    CHECK(saved_is(3));
+
+    save_out(4); /* cut short: the save before it stands */
+    check_whole();
+    CHECK(saved_is(3));
+    CHECK(run_to(4) == POET_OK); /* a step leaves the save where it is, and it is of another step now */
+    check_whole();
+    CHECK(pager.step == 4 && pager.saved == 4 && pager.slots == POET_PART_RAM && saved_is(3));
+
+    save_out(4);
+    CHECK(poet_commit(&pager, 4, POET_PART_RAM) == POET_OK);
+    CHECK(saved_is(4));
+    check_whole();
+    CHECK(pager.saved == 5 && pager.slots == 0 && saved_is(4));
+
+    save_out(5); /* both at once */
+    for (uint32_t i = 0; i < PERSISTENT; i++) {
+        fill(5, 1 + i);
+        CHECK(poet_slot_out(&pager, &persistent[i], tensor) == POET_OK);
+    }
+    pager.seed = 42;
+    CHECK(poet_commit(&pager, 5, POET_PART_STORE | POET_PART_RAM) == POET_OK);
+    check_whole();
+    CHECK(pager.step == 5 && pager.saved == 6 && saved_is(5));
 }
 
 /* A sink that compares with tensor[], and fails when `budget` bytes have come. */
@@ -270,21 +314,71 @@ static void a_persistent_tensor_streams_out_as_it_is_committed(void)
     for (uint32_t page = 1; page <= PERSISTENT; page++) {
         struct reader reader = { .budget = SIZE_MAX };
         fill(1, page);
-        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_OK);
+        CHECK(poet_slot_read(&pager, &pages[page], compare, &reader) == POET_OK);
         CHECK(reader.at == pages[page].bytes);
 
         reader = (struct reader){ .budget = pages[page].bytes - 1 };
-        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_EIO); /* the sink's error */
+        CHECK(poet_slot_read(&pager, &pages[page], compare, &reader) == POET_EIO); /* the sink's error */
 
         const uint32_t last = pages[page].sector + id.slot_sectors + pages[page].bytes / id.sector_bytes;
         bytes[(size_t)(last + 1) * id.sector_bytes - 1] ^= 1; /* of the check word */
         reader = (struct reader){ .budget = SIZE_MAX };
-        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_ECHECK);
+        CHECK(poet_slot_read(&pager, &pages[page], compare, &reader) == POET_ECHECK);
         emulated.fail_at = emulated.counts.calls + 1;
-        CHECK(poet_slot_stream(&pager, &pages[page], compare, &reader) == POET_EIO);
+        CHECK(poet_slot_read(&pager, &pages[page], compare, &reader) == POET_EIO);
     }
     pager.dev = NULL;
-    CHECK(poet_slot_stream(&pager, &pages[1], compare, &(struct reader){ .budget = 0 }) == POET_ESTATE);
+    CHECK(poet_slot_read(&pager, &pages[1], compare, &(struct reader){ .budget = 0 }) == POET_ESTATE);
+}
+
+/* A source that gives tensor[], and fails when `budget` bytes have gone. */
+static int give(void *context, void *piece, size_t size)
+{
+    struct reader *reader = context;
+    if (reader->at + size > reader->budget) return POET_ERANGE;
+    memcpy(piece, (const unsigned char *)tensor + reader->at, size);
+    reader->at += size;
+    return POET_OK;
+}
+
+static void a_persistent_tensor_streams_in_and_is_as_if_paged_out(void)
+{
+    const uint32_t size = id.sector_bytes;
+    const uint32_t sizes[] = { 4, size - 4, size, size + 4, 2 * size };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        for (unsigned part = POET_PART_STORE; part <= POET_PART_RAM; part++) {
+            struct poet_page *page = part == POET_PART_STORE ? &pages[3] : &pages[MEMBER];
+            if (part == POET_PART_RAM && sizes[i] > size + 8) continue;
+            CHECK(open_store() == POET_OK);
+            page->bytes = sizes[i];
+            fill(8, 3);
+            if (part == POET_PART_STORE) CHECK(poet_slot_out(&pager, page, tensor) == POET_OK);
+            if (part == POET_PART_RAM) CHECK(poet_save_out(&pager, page, tensor) == POET_OK);
+            memcpy(before, bytes, sizeof before);
+
+            fill(9, 3);
+            struct reader other = { .budget = SIZE_MAX };
+            CHECK(poet_slot_write(&pager, (enum poet_part)part, page, give, &other) == POET_OK);
+            CHECK(memcmp(before, bytes, sizeof before) != 0);
+            fill(8, 3);
+            struct reader reader = { .budget = SIZE_MAX };
+            emulated.counts = (struct poet_emulated_counts){ 0 };
+            CHECK(poet_slot_write(&pager, (enum poet_part)part, page, give, &reader) == POET_OK);
+            CHECK(reader.at == sizes[i] && emulated.violations == 0);
+            CHECK(emulated.counts.sectors_programmed == sizes[i] / size + 1);
+            CHECK(memcmp(before, bytes, sizeof before) == 0);
+
+            reader = (struct reader){ .budget = sizes[i] - 1 };
+            CHECK(poet_slot_write(&pager, (enum poet_part)part, page, give, &reader) == POET_ERANGE);
+            reader = (struct reader){ .budget = SIZE_MAX };
+            emulated.fail_at = emulated.counts.calls + 1;
+            CHECK(poet_slot_write(&pager, (enum poet_part)part, page, give, &reader) == POET_EIO);
+            emulated.fail_at = 0;
+        }
+    }
+    pager.dev = NULL;
+    struct reader none = { .budget = 0 };
+    CHECK(poet_slot_write(&pager, POET_PART_RAM, &pages[MEMBER], give, &none) == POET_ESTATE);
 }
 
 static void every_failing_call_is_reported_and_harms_nothing(void)
@@ -362,11 +456,13 @@ static void check_refused(int rc, const struct poet_blockdev *dev, const struct 
     emulated.counts = (struct poet_emulated_counts){ 0 };
     memset(&pager, 0xEE, sizeof pager);
     CHECK(poet_pager_open(&pager, dev, wanted, buffer) == rc);
-    CHECK(poet_page_out(&pager, &pages[4], tensor) == POET_ESTATE);
+    CHECK(poet_page_out(&pager, &scratch[0], tensor) == POET_ESTATE);
     CHECK(poet_page_in(&pager, &pages[0], tensor) == POET_ESTATE);
     CHECK(poet_slot_out(&pager, &pages[1], tensor) == POET_ESTATE);
     CHECK(poet_slot_in(&pager, &pages[1], tensor) == POET_ESTATE);
-    CHECK(poet_commit(&pager) == POET_ESTATE);
+    CHECK(poet_save_out(&pager, &pages[MEMBER], tensor) == POET_ESTATE);
+    CHECK(poet_save_in(&pager, &pages[MEMBER], tensor) == POET_ESTATE);
+    CHECK(poet_commit(&pager, 0, POET_PART_STORE) == POET_ESTATE);
     CHECK(memcmp(before, bytes, sizeof before) == 0);
     CHECK(emulated.counts.progs == 0 && emulated.counts.erases == 0 && emulated.counts.syncs == 0);
 }
@@ -451,8 +547,8 @@ static void one_damaged_superblock_leaves_the_other(void)
 
 static void the_sequence_number_may_wrap(void)
 {
-    write_superblock(1, UINT32_MAX, 0);
-    write_superblock(0, UINT32_MAX - 1, 7);
+    write_superblock(1, UINT32_MAX, 0, 7);
+    write_superblock(0, UINT32_MAX - 1, 7, 7);
     CHECK(open_store() == POET_OK && pager.step == 0);
     CHECK(train_step() == POET_OK && pager.sequence == 0);
     check_whole();
@@ -470,10 +566,10 @@ static void a_failed_commit_closes_the_pager(void)
         CHECK(poet_slot_out(&pager, &persistent[i], tensor) == POET_OK);
     }
     emulated.fail_at = emulated.counts.calls + (emulated.dev.erase != NULL ? 4 : 3); /* the last sync */
-    pager.state[1] = 7;
-    CHECK(poet_commit(&pager) == POET_EIO);
+    pager.seed = 14;
+    CHECK(poet_commit(&pager, 1, POET_PART_STORE) == POET_EIO);
     CHECK(poet_slot_out(&pager, &persistent[0], tensor) == POET_ESTATE);
-    CHECK(poet_commit(&pager) == POET_ESTATE);
+    CHECK(poet_commit(&pager, 1, POET_PART_STORE) == POET_ESTATE);
     check_whole(); /* the superblock had arrived */
     CHECK(pager.step == 1);
 }
@@ -521,8 +617,11 @@ static const struct {
 } claims[] = {
     { "what_goes_out_comes_in", what_goes_out_comes_in },
     { "a_step_reads_one_slot_and_writes_the_other", a_step_reads_one_slot_and_writes_the_other },
+    { "a_save_moves_its_own_part_of_the_state", a_save_moves_its_own_part_of_the_state },
     { "a_persistent_tensor_streams_out_as_it_is_committed",
       a_persistent_tensor_streams_out_as_it_is_committed },
+    { "a_persistent_tensor_streams_in_and_is_as_if_paged_out",
+      a_persistent_tensor_streams_in_and_is_as_if_paged_out },
     { "every_failing_call_is_reported_and_harms_nothing", every_failing_call_is_reported_and_harms_nothing },
     { "a_commit_is_atomic_at_every_power_cut", a_commit_is_atomic_at_every_power_cut },
     { "damage_is_seen", damage_is_seen },

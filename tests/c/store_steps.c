@@ -45,8 +45,8 @@ static int train_step(struct poet_pager *pager)
     POET_TRY(poet_page_in(pager, &saved, tensor));
     for (uint32_t i = 0; i < WORDS; i++) tensor[i] += one;
     POET_TRY(poet_slot_out(pager, &trained, tensor));
-    pager->state[0]++;
-    return poet_commit(pager);
+    pager->seed++;
+    return poet_commit(pager, pager->step + 1, POET_PART_STORE);
 }
 
 static int run(void)

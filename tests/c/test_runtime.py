@@ -25,7 +25,8 @@ POSIX, SEMIHOST = (RUNTIME / "platform" / f"{name}.c" for name in ("posix", "sem
 
 CLAIMS = """
     what_goes_out_comes_in a_step_reads_one_slot_and_writes_the_other
-    a_persistent_tensor_streams_out_as_it_is_committed
+    a_save_moves_its_own_part_of_the_state a_persistent_tensor_streams_out_as_it_is_committed
+    a_persistent_tensor_streams_in_and_is_as_if_paged_out
     every_failing_call_is_reported_and_harms_nothing a_commit_is_atomic_at_every_power_cut
     damage_is_seen what_is_not_ours_is_refused_and_never_written
     one_damaged_superblock_leaves_the_other the_sequence_number_may_wrap
@@ -104,24 +105,25 @@ def page(words: tuple[int, ...]) -> bytes:
     return padded + struct.pack("<I", check_word(data))
 
 
-def superblock(sequence: int, step: int, state: int) -> bytes:
-    head = struct.pack("<8s8I", b"poetgen\0", 1, sequence, step, 512, 1, 2, 9, 0).ljust(64, b"\0")
+def superblock(sequence: int, step: int, slots: int, seed: int) -> bytes:
+    words = (1, sequence, step, 512, 1, 2, 9, 0, slots, 0, seed)
+    head = struct.pack("<8s11I", b"poetgen\0", *words).ljust(64, b"\0")
     hashes = bytes([1, 2, 3]).ljust(32, b"\0") + bytes([4, 5, 6]).ljust(32, b"\0")
-    body = (head + hashes + struct.pack("<I", state)).ljust(252, b"\0")
+    body = (head + hashes).ljust(252, b"\0")
     return (body + struct.pack("<I", check_word(body))).ljust(512, b"\0")
 
 
 def write_store(path: Path) -> None:
     slot_0 = page(tuple(range(200)))
-    image = superblock(0, 0, 40) + superblock(1, 0, 40) + page((1,)) + slot_0
+    image = superblock(0, 0, 0, 40) + superblock(1, 0, 0, 40) + page((1,)) + slot_0
     path.write_bytes(image.ljust(9 * 512, b"\0"))
 
 
 def check_store_after_five_steps(path: Path) -> None:
     image = path.read_bytes()
     assert len(image) == 9 * 512
-    assert image[:512] == superblock(6, 5, 45)
-    assert image[512:1024] == superblock(5, 4, 44)
+    assert image[:512] == superblock(6, 5, 1, 45)
+    assert image[512:1024] == superblock(5, 4, 0, 44)
     assert image[5 * 512 : 7 * 512] == page(tuple(range(5, 205)))  # slot 1
     assert image[3 * 512 : 5 * 512] == page(tuple(range(4, 204)))  # slot 0, a step older
     assert image[7 * 512 : 9 * 512] == page(tuple(range(4, 204)))  # scratch

@@ -4,6 +4,10 @@
 
 #include "blockdev.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Where one tensor lives outside the arena. Its last sector ends with a check word over its bytes. */
 struct poet_page {
     uint32_t sector; /* first sector; of slot 0 where there are two */
@@ -20,15 +24,24 @@ struct poet_store_id {
     uint32_t sectors;       /* of the whole store */
 };
 
-#define POET_STATE_WORDS 16 /* of the superblock: what else a commit keeps, such as a seed */
+/* The two parts of the state (trained parameters, optimizer state, statistics): tensors whose home is the
+ * store, which training steps write there, and tensors whose home is RAM, which only a save writes. */
+enum poet_part {
+    POET_PART_STORE = 1,
+    POET_PART_RAM = 2
+};
 
 struct poet_pager {
     const struct poet_blockdev *dev; /* NULL until the store is recognised, and after a commit that failed */
     const struct poet_store_id *id;
-    unsigned char *bounce;            /* one sector, aligned to 8: tails and check words pass through it */
-    uint32_t step;                    /* training steps committed: persistent tensors are in slot step & 1 */
-    uint32_t sequence;                /* of the newest superblock */
-    uint32_t state[POET_STATE_WORDS]; /* of the newest superblock; poet_commit writes what is here */
+    unsigned char *bounce; /* one sector, aligned to 8: tails and check words pass through it */
+
+    /* As the newest superblock has them; only the seed is written by others than the pager. */
+    uint32_t sequence;
+    uint32_t step;  /* training steps committed */
+    uint32_t slots; /* the slot of each part: the bit that is its enum poet_part */
+    uint32_t saved; /* the pages of what has its home in RAM are of step saved - 1; 0: never saved */
+    uint32_t seed;  /* of random ops; poet_commit writes what is here */
 };
 
 /* Recognise the store; the device is only read.
@@ -49,20 +62,32 @@ int poet_pager_open(struct poet_pager *pager, const struct poet_blockdev *dev, c
 int poet_page_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
-/* Frozen parameters: poet_page_in. Persistent tensors (trained parameters, optimizer state, statistics) have
- * two slots: a step reads the committed one and writes the other. */
+/* Frozen parameters: poet_page_in. What has its home in the store has two slots: a step reads the committed
+ * one and writes the other. */
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
-/* Hand a persistent tensor's committed bytes to `sink`, a sector at a time through the bounce sector. */
-int poet_slot_stream(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context);
+/* What has its home in RAM has two slots as well: a save writes the other one, a load reads the committed. */
+int poet_save_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
+int poet_save_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
 
-/* Make what this step wrote the state: one superblock, written last. If that fails, only the device knows
- * which step is committed: the pager is closed, and opening it again tells. */
-int poet_commit(struct poet_pager *pager);
+/* The same without an arena, a sector at a time through the bounce sector: hand a tensor's committed bytes to
+ * `sink` (home: the store), or take its next ones from `source`. An error of either comes back. */
+int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context);
+int poet_slot_write(struct poet_pager *pager, enum poet_part part, const struct poet_page *page,
+                    poet_source source, void *context);
+
+/* Make what was written to the other slots of `parts` (1, 2 or 1 + 2) the state after `step` training steps:
+ * one superblock, written last. If that fails, only the device knows which state is committed: the pager is
+ * closed, and opening it again tells. */
+int poet_commit(struct poet_pager *pager, uint32_t step, unsigned parts);
 
 /* The check word: h = (h ^ word) * 16777619 over little-endian words; start from POET_CHECK_START. */
 #define POET_CHECK_START 2166136261u
 uint32_t poet_check(uint32_t h, const void *words, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -5,6 +5,10 @@
 
 #include "poet.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum poet_file_mode {
     POET_FILE_READ,
     POET_FILE_WRITE, /* a new file, or an old one emptied */
@@ -28,5 +32,9 @@ int32_t poet_file_size(int file); /* bytes, or POET_EIO */
  * told. */
 void poet_stack_paint(void);
 uint32_t poet_stack_used(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -72,7 +72,15 @@ struct poet_metrics {
 typedef int (*poet_sink)(void *context, const void *bytes, size_t size);
 typedef int (*poet_source)(void *context, void *bytes, size_t size);
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The arithmetic self-test, compiled with the kernels' own flags: 0 or POET_EARITH. */
 int poet_arith_check(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
