@@ -6,6 +6,7 @@ Templates only print; what they print is put together here, as text. Nothing her
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -143,6 +144,8 @@ def _render(template: str, context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(
         loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False
     )
+    environment.filters["comment"] = comment
+    environment.filters["columns"] = columns
     text = environment.get_template(template).render(context)
     lines = [line.rstrip() for line in text.splitlines()]
     out: list[str] = []
@@ -152,12 +155,74 @@ def _render(template: str, context: Mapping[str, Any]) -> str:
     return "\n".join(out).strip("\n") + "\n"
 
 
+def comment(text: str) -> str:
+    """A C comment of running text, wrapped."""
+    words = " ".join(text.split())
+    lines = textwrap.wrap(words, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    return "/* " + "\n * ".join(lines) + " */"
+
+
+def columns(text: str, width: int = WIDTH) -> str:
+    """Lines of code with their comments below each other; a comment that is too long stands above."""
+    rows = [line.partition("/*") for line in text.strip("\n").split("\n")]
+    column = max((len(code.rstrip()) for code, mark, tail in rows if mark), default=0)
+    lines: list[str] = []
+    for code, mark, tail in rows:
+        code = code.rstrip()
+        beside = f"{code:<{column}} {mark}{tail}" if mark else code
+        if len(beside) > width:
+            beside = f"{code} {mark}{tail}"
+        if len(beside) > width:
+            margin = code[: len(code) - len(code.lstrip())]
+            lines.append(f"{margin}{mark}{tail}")
+            beside = code
+        lines.append(beside)
+    return "\n".join(lines)
+
+
+def _signature(head: str, arguments: Sequence[str]) -> str:
+    """A function's first lines, without ``;`` or ``{``."""
+    return "\n".join(_wrap_list(head + "(", arguments, ")", " " * (len(head) + 1), WIDTH - 1))
+
+
+def _wrap_list(head: str, items: Sequence[str], tail: str, margin: str, width: int) -> list[str]:
+    """``head item, item, ... tail`` in lines that break only between items."""
+    lines = [head]
+    for k, item in enumerate(items):
+        text = item + (tail if k == len(items) - 1 else ",")
+        space = "" if lines[-1] in (head, margin) and lines[-1].endswith(("(", " ")) else " "
+        if len(lines[-1]) + len(space) + len(text) > width and lines[-1] != margin and k:
+            lines.append(margin)
+            space = ""
+        lines[-1] += space + text
+    return lines
+
+
+def _signatures(program: Program) -> dict[str, str]:
+    """The interface, function by function."""
+    name = program.name
+    m, batch = f"struct {name} *m", f"const struct {name}_inputs *in"
+    y = f"const {name}_label_t *y"
+    arguments = {
+        "init": (m, "void *arena", "size_t arena_bytes", "const struct poet_blockdev *store"),
+        "train_step": (m, batch, y, "float lr", "float *loss"),
+        "evaluate": (m, batch, y, "struct poet_metrics *sum"),
+        "infer": (m, batch, "float *out"),
+        "save": (m,),
+        "load": (m,),
+        "get_params": (m, "poet_sink sink", "void *context"),
+        "set_params": (m, "poet_source source", "void *context"),
+        "commit": (m, "uint32_t step", "uint32_t parts"),
+    }
+    return {f: _signature(f"int {name}_{f}", a) for f, a in arguments.items()}
+
+
 def _context(program: Program, claims: Sequence[str], version: str, trace: bool = False) -> dict[str, Any]:
     training = program.costed.training
     model, board = training.model, program.costed.board
     home = program.train or program.infer
     output = model.spec(model.outputs[0])
-    persistent = [t for t in training.tensors.values() if t.persistent]
+    persistent = program.persistent
     in_ram = {m.tensor: m for m in program.members}
     initial = [
         _array(f"{program.name}_initial_{m.c}", training.initial[m.tensor], f"{m.tensor}: initial value")
@@ -190,6 +255,10 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "board": board,
         "claims": [_comment_safe(c) for c in claims],
         "uses_store": program.uses_store,
+        "needs_store": program.needs_store,
+        "saves": program.uses_store and bool(persistent),
+        "signature": _signatures(program),
+        "step_commits": " | ".join(_step_commits(program)) or "0",
         "batch": training.batch,
         "classes": program.classes,
         "output_size": output.size,
@@ -212,7 +281,8 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
             "note": f"{_shape(program.label.spec)}"
             + (f": class 0 to {program.classes - 1}" if program.classes else ""),
         },
-        "label_check": {"count": program.label.spec.size} if program.classes and program.label else None,
+        "label_check": bool(program.classes and program.label),
+        "labels": program.label.spec.size if program.label else 0,
         "members": [
             {
                 "ctype": C_TYPE[m.spec.dtype],
@@ -227,30 +297,23 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
             _array(m.c, _frozen_value(program, m), f"{m.tensor} {_shape(m.spec)}") for m in program.frozen
         ],
         "initial": initial,
-        "about_parameters": "frozen parameters, and initial values of those that are trained in RAM.",
+        "about_parameters": "frozen parameters and initial values.",
         "stored": [t.name for t in program.stored],
         "trains": program.train is not None,
         "nonfinite_note": _nonfinite_note(program),
-        "store_error_note": (
-            "the parameters in the store are those of the step before"
-            + (", those in RAM may be updated in part" if program.members else "")
-        ),
+        "in_ram": bool(program.members),
         "persistent": [f"{_comment_safe(t.name)} {_shape(t.spec)}" for t in persistent],
         "stream": [
             {
                 "c": in_ram[t.name].c if t.name in in_ram else "",
-                "page": "" if t.name in in_ram else program.page_names[t.name],
+                "page": program.page_names.get(t.name, ""),
             }
             for t in persistent
         ],
         "boundary": boundary,
-        "boundary_pages": [
-            {
-                "c": program.page_names[t.name],
-                "sector": program.store.pages[t.name].sector,
-                "bytes": program.store.pages[t.name].nbytes,
-            }
-            for t in program.stored
+        "state_pages": [
+            {"c": c, "sector": program.store.pages[t].sector, "bytes": program.store.pages[t].nbytes}
+            for t, c in program.page_names.items()
         ],
         "struct_bytes": program.struct_bytes,
         "sector_bytes": program.store.sector_bytes,
@@ -259,9 +322,9 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "store_sectors": program.store.sectors,
         "model_hash": _hash_bytes(model.sha256),
         "layout_hash": _hash_bytes(program.layout_sha256),
-        "commits": bool(program.stored),
-        "train": _file_of([program.train] if program.train else [], trace),
-        "forward": _file_of(forward, False),
+        "train_file": _file_of([program.train] if program.train else [], trace),
+        "train": _function(program.train, trace) if program.train else None,
+        "forward_file": _file_of(forward, False),
         "infer": _function(program.infer, False),
         "evaluate": _function(program.evaluate, False) if program.evaluate else None,
         "trace": trace,
@@ -281,6 +344,13 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "peak_bytes": program.peak_bytes,
         "reserved_bytes": board.reserved_bytes,
     }
+
+
+def _step_commits(program: Program) -> list[str]:
+    """Parts of the state that a training step commits; all of it where none has its home in RAM."""
+    if not program.stored:
+        return []
+    return ["POET_PART_STORE"] if program.members else ["POET_PART_STORE", "POET_PART_RAM"]
 
 
 def _frozen_value(program: Program, member: Member) -> Array:
@@ -316,8 +386,10 @@ def _boundary(program: Program, home: Function) -> list[dict[str, Any]]:
     ]
 
 
-def _hash_bytes(sha256: str) -> str:
-    return ", ".join(f"0x{sha256[i : i + 2]}" for i in range(0, 64, 2))
+def _hash_bytes(sha256: str) -> tuple[str, str]:
+    """Two lines of 16 bytes."""
+    values = [f"0x{sha256[i : i + 2]}" for i in range(0, 64, 2)]
+    return ", ".join(values[:16]), ", ".join(values[16:])
 
 
 def _shape(spec: Spec) -> str:
@@ -366,15 +438,13 @@ def _file_of(functions: Sequence[Function], trace: bool) -> dict[str, Any]:
     pages = dict.fromkeys(p for f in functions for p in f.pages)
     return {
         "headers": sorted({h for f in made for h in f["headers"]}),
-        "constants": [{"c": c.c, "ctype": c.ctype, "fields": _fields(c.fields)} for c in constants.values()],
+        "constants": [{"lines": _fields(c)} for c in constants.values()],
         "pages": [{"c": c, "sector": sector, "bytes": nbytes} for c, sector, nbytes in pages],
-        "pointers": made[0]["pointers"] if made else [],
-        "groups": made[0]["groups"] if made else [],
+        "uses_string": any(f["uses_string"] for f in made),
     }
 
 
 def _function(function: Function, trace: bool) -> dict[str, Any]:
-    width = max((len(p.c) for p in function.pointers), default=0)
     digits = len(str(max(len(function.steps) - 1, 0)))
     groups: list[dict[str, Any]] = []
     for step in function.steps:
@@ -390,17 +460,24 @@ def _function(function: Function, trace: bool) -> dict[str, Any]:
     }
     text = "\n".join(s for step in function.steps for s in step.statements)
     return {
-        "pointers": [{"declaration": _declaration(p, width, digits)} for p in function.pointers],
+        "pointers": columns("\n".join(_declaration(p, digits) for p in function.pointers), WIDTH - 4).split(
+            "\n"
+        )
+        if function.pointers
+        else [],
         "groups": groups,
         "headers": sorted(families),
         "uses_m": bool(function.pointers) or "m->" in text,
+        "uses_arena": bool(function.pointers) or "arena" in text,
+        "uses_string": "memcpy(" in text or "memmove(" in text,
     }
 
 
-def _declaration(p: Pointer, width: int, digits: int) -> str:
-    const = f"{p.ctype} *const {p.c:<{width}} = POET_AT({p.ctype}, arena, {p.offset});"
+def _declaration(p: Pointer, digits: int) -> str:
+    const = f"{p.ctype} *const {p.c} = POET_AT({p.ctype}, arena, {p.offset});"
     steps = f"step  {p.first:>{digits}}" if p.first == p.last else f"steps {p.first:>{digits}}..{p.last}"
-    return f"{const} /* {steps} */"
+    note = f"{steps:<{2 * digits + 8}}  {p.note}".rstrip()
+    return f"{const} /* {note} */"
 
 
 def _step_lines(function: Function, step: Step, digits: int, trace: bool) -> list[str]:
@@ -424,19 +501,22 @@ def _step_lines(function: Function, step: Step, digits: int, trace: bool) -> lis
 
 
 def _wrap(statement: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(
-        statement,
-        WIDTH - 4,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    """A call in lines of 110 columns, the body's four included, that break between arguments."""
+    head, *items = re.split(r", (?![^(]*\*/)", statement)
+    call = head.rfind("(")
+    if not items or call < 0:
+        return [first + statement]
+    return _wrap_list(first + head[: call + 1], [head[call + 1 :], *items], "", rest, WIDTH - 4)
 
 
-def _fields(fields: Iterable[tuple[str, str]]) -> str:
-    text = ", ".join(f".{k} = {v}" for k, v in fields) + ","
-    return "\n    ".join(textwrap.wrap(text, WIDTH - 4, break_long_words=False, break_on_hyphens=False))
+def _fields(constant: Constant) -> list[str]:
+    """The lines of a constant's definition."""
+    items = [f".{k} = {v}" for k, v in constant.fields]
+    head = f"static const {constant.ctype} {constant.c} = {{"
+    line = f"{head} {', '.join(items)} }};"
+    if len(line) <= WIDTH:
+        return [line]
+    return [head, *_wrap_list("    ", items, ",", "    ", WIDTH), "};"]
 
 
 # Files of the runtime and of the board

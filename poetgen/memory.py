@@ -46,7 +46,11 @@ class Residency:
 
 @dataclass(frozen=True)
 class Page:
-    """A tensor's place in the store; region ``slot`` has a second one ``slot_sectors`` further on."""
+    """A tensor's place in the store.
+
+    Regions ``slot`` (its home is the store) and ``saved`` (its home is RAM, a save writes it) have a
+    second one ``slot_sectors`` further on; ``scratch`` has one.
+    """
 
     tensor: str
     region: str
@@ -142,7 +146,7 @@ def place(schedule: Schedule) -> MemoryPlan:
 
 
 def layout(train: MemoryPlan, others: Iterable[MemoryPlan] = ()) -> StoreLayout:
-    """Addresses in the store: slot pairs for what persists, then scratch for what the programs page.
+    """Addresses in the store: slot pairs for all that persists, then scratch for what the programs page.
 
     Raises:
         FitError: the board's store is too small.
@@ -162,8 +166,10 @@ def layout(train: MemoryPlan, others: Iterable[MemoryPlan] = ()) -> StoreLayout:
         pages[tensor] = Page(tensor, region, at, nbytes, sectors)
         at += _up(sectors, step)
 
-    for tensor in train.in_store:
-        add(tensor, "slot", costed)
+    in_ram = set(train.in_ram)
+    for t in costed.training.tensors.values():
+        if t.persistent:
+            add(t.name, "saved" if t.name in in_ram else "slot", costed)
     slot_sectors = at - 2 * step
     at += slot_sectors
     for plan in (train, *others):

@@ -10,9 +10,16 @@ _KEYWORDS = frozenset(
     "int long register restrict return short signed sizeof static struct switch typedef union "
     "unsigned void volatile while bool true false class new delete this template typename namespace "
     "operator private protected public virtual try catch throw using and or not xor asm export friend "
-    "mutable explicit main arena in loss lr m y x out NULL sum store index stdin stdout stderr errno "
-    "nan inf".split()
+    "mutable explicit alignas alignof decltype noexcept nullptr constexpr static_assert thread_local "
+    "and_eq bitand bitor compl not_eq or_eq xor_eq char16_t char32_t wchar_t const_cast dynamic_cast "
+    "reinterpret_cast static_cast typeid NULL stdin stdout stderr errno linux unix i386 arm".split()
 )
+"""Of C and C++, and macros that their headers or compilers bring."""
+LOCALS = frozenset(
+    "main arena in loss lr m y out sum store sink source context index nan inf correct i memcpy memmove "
+    "memset int32_t uint32_t uint8_t size_t uintptr_t".split()
+)
+"""Names that generated functions use themselves."""
 _LONGEST = 48
 
 
@@ -26,6 +33,8 @@ def c_identifier(name: str) -> str:
         text = f"n{text}"
     if text in _KEYWORDS:
         text = f"{text}_"
+    if text.lower().startswith("poet_"):  # the runtime's own
+        text = f"my_{text}"
     if len(text) > _LONGEST:
         digest = hashlib.sha256(name.encode()).hexdigest()[:8]
         text = f"{text[:20].rstrip('_')}_{digest}_{text[-16:].lstrip('_')}"

@@ -7,14 +7,18 @@ is a tuple of steps; a step holds its C statements, and what the interpreter nee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from poetgen.cost import CostedGraph, aligned
-from poetgen.graph import Node, Tensor
+from poetgen.graph import Node, Tensor, TrainingGraph
 from poetgen.memory import MemoryPlan, Residency, StoreLayout, layout, workspace_name
-from poetgen.naming import CNames, c_identifier
+from poetgen.naming import LOCALS, CNames, c_identifier
 from poetgen.op import C_TYPE, Arg, Call, In, Kernel, Out, Raw, Spec, Struct, Workspace
 from poetgen.schedule import Compute, Free, Move, PageIn, PageOut
 
@@ -25,8 +29,15 @@ Verb = Literal[
 POINTER_BYTES = 4
 HEADER_BYTES = POINTER_BYTES + 2 * 4
 """Of struct NAME: the arena's address, the seed and the step counter."""
-PAGER_BYTES = 3 * POINTER_BYTES + 2 * 4 + 16 * 4
-"""sizeof(struct poet_pager) on a 32-bit core; the generated code asserts it."""
+COMMITS_BYTES = 4
+"""Of struct NAME where there is a store: what a training step commits."""
+PAGER_BYTES = 3 * POINTER_BYTES + 5 * 4
+"""sizeof(struct poet_pager) on a 32-bit core; the generated code asserts the whole struct's."""
+FUNCTIONS = ("init", "train_step", "infer", "evaluate", "save", "load", "get_params", "set_params")
+"""The interface: NAME_init and so on."""
+_OWN = ("commit", "arena", "store", "inputs", "label_t", "initial")
+_TARGETS = frozenset("all clean help install test main file arith".split())
+"""Names that a build or a file already has; a model called so gets an underscore."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A residency's name in C: ``float *const conv1_y = POET_AT(float, arena, 0); /* steps 0..7 */``."""
+    """A residency's name in C: ``float *const conv1_y = POET_AT(float, arena, 0); /* steps 0..7 */``.
+
+    ``note`` says how it came to be and went, where that is not by computing and by its last use.
+    """
 
     c: str
     ctype: str
@@ -64,6 +78,7 @@ class Pointer:
     nbytes: int
     first: int
     last: int
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +135,7 @@ class Program:
     store: StoreLayout
     stored: tuple[Tensor, ...]
     page_names: Mapping[str, str]
-    """C name of the page of each persistent tensor in the store."""
+    """C name of the page of each persistent tensor; empty where there is no store."""
     kernels: tuple[Kernel, ...]
     arena_bytes: int
     ram: tuple[RamRow, ...]
@@ -132,8 +147,19 @@ class Program:
 
     @property
     def uses_store(self) -> bool:
-        """Does any function page?"""
+        """Is there a store: to page to, or at least to save to?"""
         return bool(self.store.pages)
+
+    @property
+    def needs_store(self) -> bool:
+        """Does any function page? Else a program with a store runs without one, and cannot save."""
+        return any(f.pages for f in self.functions)
+
+    @property
+    def persistent(self) -> tuple[Tensor, ...]:
+        """What get_params streams, in its order, which no plan changes."""
+        tensors = (self.train or self.infer).plan.schedule.costed.training.tensors
+        return tuple(t for t in tensors.values() if t.persistent)
 
     @property
     def peak_bytes(self) -> int:
@@ -153,10 +179,10 @@ def static_bytes(training_inputs: Iterable[Tensor], sector_bytes: int | None) ->
 
 
 def _struct_bytes(members: Sequence[Member], sector_bytes: int | None) -> int:
-    """sizeof(struct NAME) under ILP32: arena pointer, seed, pager, bounce sector, members."""
+    """sizeof(struct NAME) under ILP32: arena pointer, seed, step, pager, bounce sector, members."""
     size = HEADER_BYTES
     if sector_bytes is not None:
-        size = aligned(size + PAGER_BYTES) + sector_bytes
+        size = aligned(size + COMMITS_BYTES + PAGER_BYTES) + sector_bytes
     size = aligned(size)
     for member in members:
         size += aligned(member.spec.nbytes)
@@ -171,11 +197,16 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
     others = tuple(p for p in (infer, evaluate) if p is not None and p is not home)
     store = layout(home, others)
     name = c_identifier(model.name)
-    names = CNames(frozenset({name}))
+    if name in _TARGETS or name in LOCALS:
+        name = f"{name}_"
+    own = (f"{name}_{f}" for f in (*FUNCTIONS, *_OWN))
+    fields = ("seed", "step", "commits", "pager", "bounce")
+    names = CNames(frozenset({name, *own, *fields, *LOCALS}))
+    short = short_names(costed.training)
     in_ram = set(home.in_ram)
     tensors = costed.training.tensors
     members = tuple(
-        Member(names(t.name), t.name, t.spec, t.kind)
+        Member(names(short(t.name), t.name), t.name, t.spec, t.kind)
         for t in tensors.values()
         if t.persistent and t.name in in_ram
     )
@@ -183,9 +214,12 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
     frozen: dict[str, Member] = {}
     for plan in (home, *others):
         for t in plan.schedule.costed.training.of_kind("const"):
-            frozen.setdefault(t.name, Member(names(f"{name} {t.name}"), t.name, t.spec, t.kind))
-    inputs = {name: names(name) for name in model.inputs}
-    lowering = _Lowering(store, {m.tensor: m.c for m in members}, frozen, inputs, names)
+            frozen.setdefault(
+                t.name, Member(names(f"{name} {short(t.name)}", f"{name} {t.name}"), t.name, t.spec, t.kind)
+            )
+    fields_of = CNames()  # of struct NAME_inputs: nothing else lives there
+    inputs = {i: fields_of(i) for i in model.inputs}
+    lowering = _Lowering(store, {m.tensor: m.c for m in members}, frozen, inputs, names, short)
     functions = {
         "train_step": lowering.function("train_step", train) if train else None,
         "infer": lowering.function("infer", infer, home),
@@ -201,13 +235,15 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
         k: sum(aligned(m.spec.nbytes) for m in members if m.kind == k)
         for k in ("param", "state", "statistic")
     }
+    members_bytes = sum(by_kind.values())
+    pager_bytes = PAGER_BYTES + sector if sector else 0
     ram = [
         RamRow("arena", arena_bytes),
         RamRow("parameters in RAM", by_kind["param"]),
         RamRow("optimizer state in RAM", by_kind["state"]),
         RamRow("batch-norm statistics in RAM", by_kind["statistic"]),
-        RamRow("pager: state and bounce sector", PAGER_BYTES + sector if sector else 0),
-        RamRow("rest of struct", HEADER_BYTES if sector else aligned(HEADER_BYTES)),
+        RamRow("pager: state and bounce sector", pager_bytes),
+        RamRow("rest of struct", struct_bytes - members_bytes - pager_bytes),
         RamRow("input and label of one batch", sum(aligned(t.spec.nbytes) for t in buffers)),
     ]
     classes = None
@@ -225,7 +261,11 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
         frozen=tuple(frozen.values()),
         store=store,
         stored=stored,
-        page_names={t.name: names(f"page {t.name}") for t in stored},
+        page_names={
+            t.name: lowering.page_name(t.name)
+            for t in tensors.values()
+            if t.persistent and t.name in store.pages
+        },
         kernels=tuple(sorted(lowering.kernels, key=lambda k: (k.family, k.symbol))),
         arena_bytes=arena_bytes,
         ram=tuple(r for r in ram if r.nbytes),
@@ -235,6 +275,38 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
         label=label,
         classes=classes,
     )
+
+
+_SCOPED_TYPE = re.compile(r"^(.+)/[A-Z][A-Za-z]*$")
+
+
+def short_names(training: TrainingGraph) -> Callable[[str], str]:
+    """What a tensor or node is called in C, before it is made an identifier.
+
+    An exporter's path becomes what the user wrote: ``/layer1/layer1.0/conv1/Conv`` is layer1.0/conv1 and
+    its output, ``/layer1/layer1.0/conv1/Conv_output_0``, is layer1.0/conv1/y.
+    """
+    layers = dict.fromkeys(n.layer or n.name for n in training.nodes if n.phase == "forward")
+    scopes = Counter(m[1] for name in layers if (m := _SCOPED_TYPE.match(name)))
+    of: dict[str, str] = {}
+    for name in layers:
+        scoped = _SCOPED_TYPE.match(name)
+        path = scoped[1] if scoped and scopes[scoped[1]] == 1 else name
+        parts = path.split("/")
+        of[name] = "/".join(
+            part
+            for part, below in zip(parts, [*parts[1:], ""], strict=True)
+            if not below.startswith(f"{part}.")
+        )
+
+    def short(name: str) -> str:
+        for cut in (m.start() for m in re.finditer(r"/|_output_|$", name)):
+            if name[:cut] in of:
+                rest = re.sub(r"^_output_0(?=/|$)", "/y", name[cut:])
+                return of[name[:cut]] + re.sub(r"^_output_(?=\d+(/|$))", "/y", rest)
+        return name
+
+    return short
 
 
 class _Lowering:
@@ -247,14 +319,20 @@ class _Lowering:
         frozen: Mapping[str, Member],
         inputs: Mapping[str, str],
         names: CNames,
+        short: Callable[[str], str],
     ) -> None:
         self.store = store
         self.members = members
         self.frozen = frozen
         self.inputs = inputs
         self.names = names
+        self.short = short
         self.kernels: set[Kernel] = set()
         self.structs: dict[Struct, Constant] = {}
+
+    def page_name(self, tensor: str) -> str:
+        """C name of a tensor's page."""
+        return self.names(f"page {self.short(tensor)}", f"page {tensor}")
 
     def function(self, name: str, plan: MemoryPlan, home: MemoryPlan | None = None) -> Function:
         """Steps of one plan; with ``home``, its boundary tensors are brought back at the end."""
@@ -265,7 +343,7 @@ class _Lowering:
         return Function(
             name,
             plan,
-            tuple(maker.pointers.values()),
+            tuple(replace(p, note=maker.note(p)) for p in maker.pointers.values()),
             tuple(maker.steps),
             tuple(dict.fromkeys(maker.constants)),
             tuple(dict.fromkeys(maker.pages)),
@@ -316,9 +394,10 @@ class _FunctionLowering:
 
     def pointer(self, residency: Residency) -> str:
         tensor = residency.tensor
-        c = self.names(tensor)  # one name a tensor; a number for each of several stays
+        short = self.shared.short(tensor)
+        c = self.names(short, tensor)  # one name a tensor; a number for each of several stays
         if self.stays.get(tensor, 0) > 0:
-            c = self.names(f"{tensor} {residency.stay}")
+            c = self.names(f"{short} {residency.stay}", f"{tensor} {residency.stay}")
         known = self.training.tensors.get(tensor)
         ctype = C_TYPE[known.spec.dtype] if known else "unsigned char"
         step = len(self.steps)
@@ -326,6 +405,13 @@ class _FunctionLowering:
         first = old.first if old else step
         self.pointers[c] = Pointer(c, ctype, residency.offset, residency.nbytes, first, step)
         return c
+
+    def note(self, pointer: Pointer) -> str:
+        """How a residency came to be, or how it ends."""
+        came = {"page in": "paged in", "recompute": "recomputed", "move": "moved"}
+        goes = {"page out": "until paged out", "move": "until moved"}
+        first, last = (self.steps[k].verb for k in (pointer.first, pointer.last))
+        return came.get(first) or goes.get(last, "")
 
     # Steps
 
@@ -350,16 +436,7 @@ class _FunctionLowering:
         freed = Operand(tensor, spec, "arena", residency.offset, "")
         if self.steps:
             last = self.steps[-1]
-            self.steps[-1] = Step(
-                last.number,
-                last.verb,
-                last.statements,
-                last.node,
-                last.inputs,
-                last.outputs,
-                last.phase,
-                (*last.frees, freed),
-            )
+            self.steps[-1] = replace(last, frees=(*last.frees, freed))
 
     def compute(self, k: int, action: Compute) -> None:
         node = self.training.node[action.node]
@@ -422,9 +499,11 @@ class _FunctionLowering:
         constants = self.shared.structs
         if struct not in constants:
             fields = tuple((k, c_number(v)) for k, v in struct.fields)
-            layer = node.layer or node.name
             kind = struct.ctype.split()[-1].removeprefix("poet_")
-            c = self.shared.names(f"{layer} {kind}", key=struct)
+            wanted = self.shared.short(node.name)
+            if node.phase != "forward":  # a tensor is called so
+                wanted = f"{wanted} {kind}"
+            c = self.shared.names(wanted, key=struct)
             constants[struct] = Constant(c, struct.ctype, fields)
         self.constants.append(constants[struct])
         return constants[struct].c
@@ -433,7 +512,8 @@ class _FunctionLowering:
         spec = self.training.tensors[tensor].spec
         where = self.operand(tensor, spec)
         page = self.shared.store.pages[tensor]
-        c = self.shared.names(f"page {tensor}")
+        assert page.region != "saved", f"{tensor} is never freed: no schedule pages it"
+        c = self.shared.page_name(tensor)
         self.pages.append((c, page.sector, page.nbytes))
         way = "in" if verb in ("page in", "restore") else "out"
         if page.region == "slot" and verb == "page out":
@@ -457,7 +537,7 @@ class _FunctionLowering:
             if r.born == 0 and r.tensor in home.schedule.resident:
                 page = self.shared.store.pages[r.tensor]
                 spec = home.schedule.costed.training.tensors[r.tensor].spec
-                c = self.shared.names(f"page {r.tensor}")
+                c = self.shared.page_name(r.tensor)
                 self.pages.append((c, page.sector, page.nbytes))
                 at = f"POET_AT({C_TYPE[spec.dtype]}, arena, {r.offset})"
                 where = Operand(r.tensor, spec, "arena", r.offset, at)
@@ -481,7 +561,12 @@ class _FunctionLowering:
 
 
 def c_number(value: int | float) -> str:
-    """A literal: ints in decimal, floats as hex floats (the same bits everywhere)."""
+    """A literal: ints in decimal, floats as hex floats (the same bits everywhere) and for people."""
     if isinstance(value, int):
         return str(value)
-    return f"{float(value).hex()}f"
+    rounded = np.float32(value)
+    digits, _, exponent = float(rounded).hex().partition("p")
+    digits = digits.rstrip("0").removesuffix(".") if "." in digits else digits
+    plain = np.format_float_positional(rounded, trim="-")
+    short = np.format_float_scientific(rounded, trim="-", exp_digits=1)
+    return f"{digits}p{exponent}f /* {min(plain, short, key=len)} */"
