@@ -198,7 +198,8 @@ class Call:
 class Emit(Protocol):
     """Adds a node to the graph and gives its outputs."""
 
-    def __call__(self, op: Op, *inputs: Value) -> tuple[Value, ...]: ...
+    def __call__(self, op: Op, *inputs: Value) -> tuple[Value, ...]:
+        """The new node's outputs."""
 
 
 @dataclass(frozen=True)

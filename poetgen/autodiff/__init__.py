@@ -18,6 +18,7 @@ from poetgen.autodiff.optimizers import Adam, Optimizer, Sgd
 from poetgen.autodiff.reverse import backward, hazards_of, in_running_order, updates
 from poetgen.autodiff.select import select, trainable
 from poetgen.errors import ModelError, UsageError
+from poetgen.fuse import fuse_nodes
 from poetgen.graph import Kind, Model, Node, TrainingGraph
 from poetgen.op import Value
 from poetgen.ops.cross_entropy import CountCorrect
@@ -49,7 +50,7 @@ def differentiate(
         ModelError: a gradient must pass an op that has none, or the loss does not fit the output.
     """
     optimizer = optimizer or Sgd()
-    nodes = norm_nodes(model, bn)
+    nodes = fuse_nodes(norm_nodes(model, bn), model.outputs)
     trained = select(model, train, freeze)
     moved = statistics(nodes)
     kinds: dict[str, Kind] = dict.fromkeys(moved, "statistic")

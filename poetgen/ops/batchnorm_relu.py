@@ -38,10 +38,9 @@ def _each(vector: Array, x: Array) -> Array:
     return vector.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-def _scale_shift(
-    x: Array, g: Array, b: Array, mean: Array, var: Array, eps: float
-) -> tuple[Array, Array, Array]:
-    real = x.dtype.type
+def _scale_shift(operands: Sequence[Array], eps: float) -> tuple[Array, Array, Array]:
+    _, g, b, mean, var = operands
+    real = g.dtype.type
     inverse = np.asarray(real(1) / sqrt(var + real(eps)))
     scale = g * inverse
     return inverse, scale, b - mean * scale
@@ -80,7 +79,7 @@ class BatchNormRelu(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Elementwise."""
         x = inputs[0]
-        _, scale, shift = _scale_shift(*inputs, eps=self.eps)
+        _, scale, shift = _scale_shift(inputs, self.eps)
         return (_relu(x * _each(scale, x) + _each(shift, x)),)
 
     def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
@@ -129,8 +128,8 @@ class BatchNormReluDx(Op):
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Sums over n, then row-major."""
-        dy, x, g, b, mean, var = inputs
-        inverse, scale, shift = _scale_shift(x, g, b, mean, var, self.eps)
+        dy, x, _, _, mean, _ = inputs
+        inverse, scale, shift = _scale_shift(inputs[1:], self.eps)
         dz = np.where(x * _each(scale, x) + _each(shift, x) <= 0, dy.dtype.type(0), dy)
         normal = (x - _each(mean, x)) * _each(inverse, x)
         return (
@@ -178,7 +177,7 @@ class BatchNormAddRelu(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Elementwise."""
         x, shortcut = inputs[0], inputs[5]
-        _, scale, shift = _scale_shift(*inputs[:5], eps=self.eps)
+        _, scale, shift = _scale_shift(inputs[:5], self.eps)
         return (_relu((x * _each(scale, x) + _each(shift, x)) + shortcut),)
 
     def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
@@ -231,7 +230,7 @@ class BatchNormAddReluDx(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Sums over n, then row-major."""
         dy, y, x, g, mean, var = inputs
-        inverse, scale, _ = _scale_shift(x, g, np.zeros_like(g), mean, var, self.eps)
+        inverse, scale, _ = _scale_shift((x, g, np.zeros_like(g), mean, var), self.eps)
         dz = np.asarray(np.where(y <= 0, dy.dtype.type(0), dy))
         normal = (x - _each(mean, x)) * _each(inverse, x)
         dg, db = sum_in_order(dz * normal, _over(x)), sum_in_order(dz, _over(x))
