@@ -563,19 +563,34 @@ def _runtime_files(program: Program) -> dict[str, str | bytes]:
     }
     wanted = sorted(f for f in sources if f.startswith("runtime/"))
     files: dict[str, str | bytes] = {f: (runtime / f.removeprefix("runtime/")).read_bytes() for f in wanted}
-    headers = sorted((runtime / "include").rglob("*.h"))
-    families = {*_families(program), "start"}
-    for header in headers:
-        path = header.relative_to(runtime)
-        if header.parent.name == "kernels" and header.stem not in families:
-            continue
-        files[f"runtime/{path.as_posix()}"] = header.read_bytes()
+    families = [f"poet/kernels/{family}.h" for family in _families(program)]
+    for header in _included(runtime / "include", files.values(), families):
+        files[f"runtime/include/{header}"] = (runtime / "include" / header).read_bytes()
     if program.uses_store:
         files["runtime/blockdev/file.h"] = (runtime / "blockdev" / "file.h").read_bytes()
     if not board.is_host:
         for source in _board_files(board.folder):
             files[f"board/{source.name}"] = source.read_bytes()
     return files
+
+
+def _included(folder: Path, texts: Iterable[str | bytes], headers: Iterable[str]) -> list[str]:
+    """Headers of the runtime that these sources and headers include, and what those include."""
+    pattern = re.compile(rb'^#include "(poet/[a-z0-9_/]+\.h)"', re.MULTILINE)
+    todo = {*headers, "poet/blockdev.h"}
+    for text in texts:
+        todo |= {m.decode() for m in pattern.findall(text if isinstance(text, bytes) else text.encode())}
+    found: set[str] = set()
+    while todo:
+        header = todo.pop()
+        found.add(header)
+        text = (folder / header).read_bytes()
+        near = re.findall(rb'^#include "([a-z0-9_]+\.h)"', text, re.MULTILINE)
+        more = {m.decode() for m in pattern.findall(text)} | {
+            f"{Path(header).parent}/{n.decode()}" for n in near
+        }
+        todo |= more - found
+    return sorted(found)
 
 
 def _board_files(folder: Path) -> Iterable[Path]:
