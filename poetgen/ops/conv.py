@@ -79,25 +79,30 @@ class Geometry:
             out.append(room // self.strides[a] + 1)
         return (x[0], w[0], *out)
 
-    def struct(self, x: Ints, w: Ints, y: Ints) -> Struct:
-        """The kernel's sizes, all operands dense and row-major."""
-        in_h, in_w = _two(x[2:], 1)
-        out_h, out_w = _two(y[2:], 1)
+    def struct(self, x: Spec, w: Ints, y: Spec) -> Struct:
+        """The kernel's sizes; weights are dense, x and y each as its layout says."""
+        return Struct("struct poet_conv2d", tuple(self.fields(x, w, y).items()))
+
+    def fields(self, x: Spec, w: Ints, y: Spec) -> dict[str, int]:
+        """The same by name."""
+        in_h, in_w = _two(x.shape[2:], 1)
+        out_h, out_w = _two(y.shape[2:], 1)
         kernel_h, kernel_w = _two(w[2:], 1)
         stride_h, stride_w = _two(self.strides, 1)
         dilation_h, dilation_w = _two(self.dilations, 1)
         pad_top, pad_left = _two(self.pads[: self.rank], 0)
-        fields = {
-            "batch": x[0], "in_c": x[1], "in_h": in_h, "in_w": in_w,
-            "out_c": y[1], "out_h": out_h, "out_w": out_w,
+        x_batch, x_chan, x_row = _strides(x)
+        y_batch, y_chan, y_row = _strides(y)
+        return {
+            "batch": x.shape[0], "in_c": x.shape[1], "in_h": in_h, "in_w": in_w,
+            "out_c": y.shape[1], "out_h": out_h, "out_w": out_w,
             "kernel_h": kernel_h, "kernel_w": kernel_w, "stride_h": stride_h, "stride_w": stride_w,
             "dilation_h": dilation_h, "dilation_w": dilation_w, "pad_top": pad_top, "pad_left": pad_left,
             "groups": self.groups,
-            "x_batch": x[1] * in_h * in_w, "x_chan": in_h * in_w, "x_row": in_w,
-            "y_batch": y[1] * out_h * out_w, "y_chan": out_h * out_w, "y_row": out_w,
+            "x_batch": x_batch, "x_chan": x_chan, "x_row": x_row,
+            "y_batch": y_batch, "y_chan": y_chan, "y_row": y_row,
             "w_out": w[1] * kernel_h * kernel_w, "w_in": kernel_h * kernel_w,
         }  # fmt: skip
-        return Struct("struct poet_conv2d", tuple(fields.items()))
 
     def taps(self, x: Ints, w: Ints, y: Ints) -> Iterator[tuple[Ints, tuple[Any, ...], tuple[Any, ...]]]:
         """Taps of the kernel ascending, with the slices of y and of x that each joins."""
@@ -120,6 +125,13 @@ def _two(values: Ints, fill: int) -> Ints:
     return (fill,) * (2 - len(values)) + values
 
 
+def _strides(image: Spec) -> Ints:
+    """Floats from one image, channel and row to the next."""
+    _, c, *rest = image.shape
+    h, w = _two(tuple(rest), 1)
+    return (c * h * w, w, c * w) if image.layout == "rows" else (c * h * w, h * w, w)
+
+
 def _groups(x: Ints, w: Ints, groups: int) -> Iterator[tuple[slice, slice]]:
     """Channels of x and of y of each group."""
     out = w[0] // groups
@@ -138,13 +150,14 @@ class Conv(Op):
     geometry: Geometry
 
     onnx: ClassVar[str] = "Conv"
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """(n, o, spatial)."""
         x, w = inputs[:2]
         if len(inputs) > 2 and inputs[2].shape != w.shape[:1]:
             raise ValueError(f"a bias {list(inputs[2].shape)} does not fit {w.shape[0]} channels")
-        return (Spec(self.geometry.out_shape(x.shape, w.shape)),)
+        return (Spec(self.geometry.out_shape(x.shape, w.shape), layout=x.layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """c, then taps, ascending; one product after the other."""
@@ -172,7 +185,7 @@ class Conv(Op):
             Call(
                 Kernel("poet_conv2d_f32", _FAMILY),
                 (
-                    self.geometry.struct(inputs[0].shape, inputs[1].shape, outputs[0].shape),
+                    self.geometry.struct(inputs[0], inputs[1].shape, outputs[0]),
                     Raw("POET_START_BIAS" if has_bias else "POET_START_ZERO"),
                     In(0),
                     In(1),
@@ -282,9 +295,11 @@ class ConvDx(Op):
     geometry: Geometry
     x_shape: Ints
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x."""
-        return (Spec(self.x_shape),)
+        return (Spec(self.x_shape, layout=inputs[1].layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """o ascending, taps descending, from +0."""
@@ -307,7 +322,7 @@ class ConvDx(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        struct = self.geometry.struct(self.x_shape, inputs[0].shape, inputs[1].shape)
+        struct = self.geometry.struct(outputs[0], inputs[0].shape, inputs[1])
         kernel = Kernel("poet_conv2d_dx_f32", _FAMILY)
         return (Call(kernel, (struct, Raw("POET_START_ZERO"), In(0), In(1), Out(0))),)
 
@@ -326,6 +341,8 @@ class ConvDw(Op):
 
     geometry: Geometry
     w_shape: Ints
+
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As w."""
@@ -369,7 +386,7 @@ class ConvDw(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        struct = self.geometry.struct(inputs[0].shape, self.w_shape, inputs[1].shape)
+        struct = self.geometry.struct(inputs[0], self.w_shape, inputs[1])
         kernel = Kernel("poet_conv2d_dw_f32", _FAMILY)
         return (Call(kernel, (struct, Raw("POET_START_ZERO"), In(0), In(1), Out(0))),)
 
