@@ -1,0 +1,1 @@
+"""What an emulated core computes."""
