@@ -7,6 +7,7 @@ Exit codes: 0 done, 2 usage, 3 model not supported, 4 no schedule (or code flash
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ for command in (inspect, plan, generate, build, run, verify, boards):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave with its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an emulator must not outlive us
     sys.exit(exit_code(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -70,6 +72,11 @@ def exit_code(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our answer has left: `poetgen boards | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if debug:
+            raise
+        complain(str(error), "is the disk full, or a folder read-only?")
+        return INTERNAL
     except Exception as error:
         if debug:
             raise

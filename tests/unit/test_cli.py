@@ -6,12 +6,17 @@ import hashlib
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from poetgen import build as building
@@ -184,12 +189,19 @@ def test_the_exported_model_holds_the_trained_parameters(
     poetgen: Poetgen, shelf: Path, tmp_path: Path
 ) -> None:
     dump, export = tmp_path / "params.npz", tmp_path / "trained.onnx"
-    arguments = ("--data", shelf / "data.npz", "--dump", dump, "--export", export, "--no-measure")
-    assert poetgen("run", shelf / "net", *arguments).code == 0
+    data = shelf / "data.npz"
+    arguments = ("--data", data, "--eval", data, "--dump", dump, "--export", export, "--no-measure", "--json")
+    said = poetgen("run", shelf / "net", *arguments)
+    assert said.code == 0
     written = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(export).graph.initializer}
     with np.load(dump) as params:
         assert all((written[name] == params[name]).all() for name in params.files)
         assert not (params["head.bias"] == 0).any()
+    session = onnxruntime.InferenceSession(export)
+    with np.load(data) as samples:
+        batches = samples["x"].reshape(-1, toy.BATCH, toy.FEATURES)
+        logits = np.concatenate([session.run(None, {"x": x})[0] for x in batches])
+        assert said.json["accuracy"] == (logits.argmax(1) == samples["y"]).mean()
 
 
 def test_verify_finds_host_and_interpreter_equal(poetgen: Poetgen, shelf: Path) -> None:
@@ -466,6 +478,52 @@ def test_a_mistake_of_ours_is_no_traceback_unless_asked_for(
     monkeypatch.setenv("POETGEN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         poetgen("inspect", shelf / "toy.onnx")
+
+
+def test_a_disk_that_is_full_is_told_in_words(
+    poetgen: Poetgen, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill_up(*_: object) -> None:
+        raise OSError(28, "No space left on device", "somewhere/data.bin")
+
+    monkeypatch.setattr(pipeline, "read_model", fill_up)
+    refused(poetgen("inspect", shelf / "toy.onnx"), 1, "No space left on device", "somewhere/data.bin")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_leaves_no_program_behind(
+    shelf: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    shutil.copytree(shelf / "net", tmp_path / "net", ignore=shutil.ignore_patterns("build"))
+    main = tmp_path / "net" / "main.c"
+    forever = 'for (volatile int up = poet_file_open("up", POET_FILE_WRITE); up;) {}'
+    entry = "static int run(void)\n{"
+    main.write_text(main.read_text().replace(entry, f"{entry}\n    {forever}", 1))
+    command = ["run", str(tmp_path / "net"), "--data", str(shelf / "data.npz")]
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"from poetgen.cli import main; main({command})"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        until = time.monotonic() + 60
+        while not list(tmp_path.glob("poetgen-*/up")):
+            assert running.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+        running.send_signal(number)
+        assert running.wait(20) == 130
+    finally:
+        running.kill()
+    assert running.stderr is not None
+    assert "error: interrupted" in running.stderr.read()
+    assert list(tmp_path.glob("poetgen-*")) == []
+    assert (
+        str(tmp_path / "net" / "build")
+        not in subprocess.run(["ps", "axww"], capture_output=True, text=True).stdout
+    )
 
 
 def test_main_leaves_with_the_commands_code(monkeypatch: pytest.MonkeyPatch) -> None:
