@@ -252,6 +252,9 @@ def first_gradients(project: Project, target: Board, job: Job) -> dict[str, Floa
             if record.is_gradient:
                 for name in makes[record.step]:
                     found[name] = np.frombuffer(record.data, "<f4").reshape(shapes[name])
+    missing = [p.name for p in project.parameters if p.kind == "param" and p.name not in found]
+    if missing:
+        raise TargetError(f"the target did not tell the gradients of {', '.join(missing)}")
     return found
 
 

@@ -40,11 +40,14 @@ def inspect(as_json: bool, **values: Any) -> None:
             answer(found.text().rstrip())
             answer(f"does not train: {error.message}")
         return
+    least, most = pipeline.least_ram(options)
     if as_json:
-        answer_json(found.json() | {"step": step_facts(costed), "cannot_train": None})
+        facts = step_facts(costed) | {"min_ram_bytes": least, "keep_all_bytes": most}
+        answer_json(found.json() | {"step": facts, "cannot_train": None})
     else:
         answer(found.text().rstrip())
         answer(step_line(costed))
+        answer(f"It needs {least} B of RAM at least; {most} B keep everything.")
 
 
 @click.command()

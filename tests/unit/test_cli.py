@@ -112,6 +112,7 @@ def test_inspect_says_what_trains_and_what_a_step_takes(poetgen: Poetgen, shelf:
         "inspect", shelf / "toy.onnx", "--board", "nrf52840dk", "--freeze", "head.*", "--json"
     ).json
     assert facts["step"]["trained"] == ["hidden.weight", "hidden.bias"]
+    assert 0 < facts["step"]["min_ram_bytes"] <= facts["step"]["keep_all_bytes"]
     assert facts["cannot_train"] is None
     assert poetgen("inspect", shelf / "toy.onnx", "--json").json["trainable_elements"] == 53
 
