@@ -1,7 +1,7 @@
-"""Cost a training graph on a board. In: TrainingGraph, Board, Budget. Out: CostedGraph, in seconds and joules.
+"""Cost a graph on a board. In: TrainingGraph, Board, Budget. Out: CostedGraph, in seconds and joules.
 
     time = cycles per unit of work x work / clock;  energy = time x power of the core
-    page time = latency + bytes / rate;  page energy = time x power of the store
+    page time = calls x latency + bytes / rate;  page energy = time x power of the store
 
 (POET, arXiv 2207.07697, section 4; the board file names the source of each constant.)
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from poetgen.boards import Board
 from poetgen.errors import UsageError
 from poetgen.graph import Node, TrainingGraph
+from poetgen.streams import Prices, StreamVariant, variants_of
 
 ALIGN = 8
 """Bytes; every residency starts and is counted at a multiple of it (doubles, DMA)."""
@@ -42,6 +43,8 @@ class Variant:
     workspace_bytes: int
     cost: Cost
     streamed: tuple[str, ...] = ()
+    stream: StreamVariant | None = None
+    """How it streams: tiles, traffic and the C call."""
 
 
 @dataclass(frozen=True)
@@ -88,14 +91,28 @@ class CostedGraph:
 
 
 def cost(
-    training: TrainingGraph, board: Board, budget: Budget, static_bytes: int = 0
+    training: TrainingGraph,
+    board: Board,
+    budget: Budget,
+    static_bytes: int = 0,
+    streaming: bool = False,
 ) -> CostedGraph:
-    """Price every node and every page of a training graph on a board."""
+    """Price every node and every page of a training graph on a board.
+
+    ``streaming`` adds to each node the ways to run it with operands in the store.
+    """
+    room = None if budget.ram_bytes is None else budget.ram_bytes - static_bytes
     return CostedGraph(
         training,
         board,
         budget,
-        {n.name: (resident_variant(n, board),) for n in training.nodes},
+        {
+            n.name: (
+                resident_variant(n, board),
+                *(streamed_variants(n, board, room) if streaming and room is not None else ()),
+            )
+            for n in training.nodes
+        },
         {
             t.name: page_cost(t.spec.nbytes, board)
             for t in training.tensors.values()
@@ -120,14 +137,41 @@ def resident_variant(node: Node, board: Board) -> Variant:
     )
 
 
+def streamed_variants(node: Node, board: Board, room_bytes: int) -> tuple[Variant, ...]:
+    """The variants with operands in the store, tiles chosen for ``room_bytes`` of arena."""
+    store = board.store
+    if store is None:
+        return ()
+    prices = Prices(
+        store.latency_in_s,
+        1 / store.rate_in_bytes_per_s,
+        store.latency_out_s,
+        1 / store.rate_out_bytes_per_s,
+    )
+    computing = resident_variant(node, board).cost
+    found = []
+    for v in variants_of(node, store.sector_bytes, room_bytes, prices):
+        in_s = v.reads * prices.in_latency_s + v.bytes_in * prices.in_s_per_byte
+        out_s = v.writes * prices.out_latency_s + v.bytes_out * prices.out_s_per_byte
+        moving = Cost(in_s + out_s, in_s * store.power_in_w + out_s * store.power_out_w)
+        streamed = (
+            *(node.inputs[i] for i in v.streamed_inputs),
+            *(node.outputs[i] for i in v.streamed_outputs),
+        )
+        found.append(Variant(v.workspace_bytes, computing + moving, tuple(dict.fromkeys(streamed)), v))
+    return tuple(found)
+
+
 def page_cost(nbytes: int, board: Board) -> PageCost:
-    """Price of one tensor's page: whole sectors, the check word's four bytes included."""
+    """Price of one tensor's page: whole sectors, the check word's four bytes included.
+
+    A page of several sectors takes two calls of the driver: the last sector passes through a buffer.
+    """
     store = board.store
     assert store is not None
     sectors = (-(-nbytes // 4) * 4) // store.sector_bytes + 1
     moved = sectors * store.sector_bytes
-    out_s = store.latency_out_s + moved / store.rate_out_bytes_per_s
-    in_s = store.latency_in_s + moved / store.rate_in_bytes_per_s
-    return PageCost(
-        Cost(out_s, out_s * store.power_out_w), Cost(in_s, in_s * store.power_in_w), sectors
-    )
+    calls = 1 if sectors == 1 else 2
+    out_s = calls * store.latency_out_s + moved / store.rate_out_bytes_per_s
+    in_s = calls * store.latency_in_s + moved / store.rate_in_bytes_per_s
+    return PageCost(Cost(out_s, out_s * store.power_out_w), Cost(in_s, in_s * store.power_in_w), sectors)

@@ -22,6 +22,7 @@ import numpy as np
 from poetgen import resources
 from poetgen.errors import UsageError
 from poetgen.interpreter import check_word
+from poetgen.memory import Page
 from poetgen.op import C_TYPE, Array, Spec
 from poetgen.program import Constant, Function, Member, Pointer, Program, Step
 
@@ -311,10 +312,7 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
             for t in persistent
         ],
         "boundary": boundary,
-        "state_pages": [
-            {"c": c, "sector": program.store.pages[t].sector, "bytes": program.store.pages[t].nbytes}
-            for t, c in program.page_names.items()
-        ],
+        "state_pages": [_page(c, program.store.pages[t]) for t, c in program.page_names.items()],
         "struct_bytes": program.struct_bytes,
         "sector_bytes": program.store.sector_bytes,
         "erase_sectors": program.store.erase_sectors,
@@ -431,6 +429,13 @@ def c_float(value: np.float32) -> str:
 # Functions
 
 
+def _page(c: str, page: Page) -> dict[str, Any]:
+    """A page's declaration; a streamed one has no check word."""
+    streamed = ", .streamed = 1" if page.streamed else ""
+    fields = f".sector = {page.sector}, .bytes = {page.nbytes}{streamed}"
+    return {"declaration": f"static const struct poet_page {c} = {{ {fields} }};"}
+
+
 def _file_of(functions: Sequence[Function], trace: bool) -> dict[str, Any]:
     """What a C file needs before its functions."""
     made = [_function(f, trace) for f in functions]
@@ -439,7 +444,7 @@ def _file_of(functions: Sequence[Function], trace: bool) -> dict[str, Any]:
     return {
         "headers": sorted({h for f in made for h in f["headers"]}),
         "constants": [{"lines": _fields(c)} for c in constants.values()],
-        "pages": [{"c": c, "sector": sector, "bytes": nbytes} for c, sector, nbytes in pages],
+        "pages": [_page(c, page) for c, page in pages],
         "uses_string": any(f["uses_string"] for f in made),
     }
 
@@ -452,12 +457,7 @@ def _function(function: Function, trace: bool) -> dict[str, Any]:
         if not groups or groups[-1]["title"] != title:
             groups.append({"title": title, "steps": []})
         groups[-1]["steps"].append({"lines": _step_lines(function, step, digits, trace)})
-    families = {
-        call.kernel.family
-        for step in function.steps
-        if step.node is not None
-        for call in step.node.op.calls(step.node.in_specs, step.node.out_specs)
-    }
+    families = {kernel.family for step in function.steps for kernel in step.kernels}
     text = "\n".join(s for step in function.steps for s in step.statements)
     return {
         "pointers": columns("\n".join(_declaration(p, digits) for p in function.pointers), WIDTH - 4).split(
@@ -466,7 +466,10 @@ def _function(function: Function, trace: bool) -> dict[str, Any]:
         if function.pointers
         else [],
         "groups": groups,
-        "headers": sorted(families),
+        "headers": sorted(
+            {header_of(family) for family in families}
+            | ({"poet/streams/operand.h"} if any(f.startswith("stream_") for f in families) else set())
+        ),
         "uses_m": bool(function.pointers) or "m->" in text,
         "uses_arena": bool(function.pointers) or "arena" in text,
         "uses_string": "memcpy(" in text or "memmove(" in text,
@@ -531,20 +534,34 @@ def _model_sources(program: Program) -> list[str]:
     own = [f"{name}.c", f"{name}_infer.c", f"{name}_parameters.c"]
     if program.train is not None:
         own.append("${TRACE_DIR}" + f"{name}_train_step.c")
-    kernels = [f"runtime/kernels/{f}.c" for f in (*_families(program), "arith", *_support(program))]
     pager = ["runtime/pager/pager.c"] if program.uses_store else []
-    return own + kernels + pager
+    return own + [f"runtime/{f}" for f in _kernel_sources(program)] + pager
 
 
-def _support(program: Program) -> list[str]:
-    """Further runtime sources that the used kernels include headers of."""
+def header_of(family: str) -> str:
+    """Header of a family of kernels, or of streamed nests."""
+    return f"poet/{'streams' if family.startswith('stream_') else 'kernels'}/{family}.h"
+
+
+def _kernel_sources(program: Program) -> list[str]:
+    """Sources of the kernels that are called, and of what these include headers of."""
     runtime = resources.runtime()
-    found: set[str] = set()
-    for family in _families(program):
-        text = (runtime / "kernels" / f"{family}.c").read_text()
-        if '#include "poet/math.h"' in text:
-            found.add("math")
-    return sorted(found - set(_families(program)))
+    todo = {header_of(family) for family in _families(program)}
+    if any(family.startswith("stream_") for family in _families(program)):
+        todo.add("poet/streams/operand.h")
+    seen: set[str] = set()
+    found = {"kernels/arith.c"}
+    while todo:
+        header = todo.pop()
+        seen.add(header)
+        source = header.removeprefix("poet/").removesuffix(".h") + ".c"
+        source = {"math.c": "kernels/math.c"}.get(source, source)
+        texts = [(runtime / "include" / header).read_bytes()]
+        if source.partition("/")[0] in ("kernels", "streams") and (runtime / source).exists():
+            found.add(source)
+            texts.append((runtime / source).read_bytes())
+        todo |= set(_included(runtime / "include", texts, ())) - seen
+    return sorted(found)
 
 
 def _main_sources(program: Program, on_host: bool) -> list[str]:
@@ -563,7 +580,7 @@ def _runtime_files(program: Program) -> dict[str, str | bytes]:
     }
     wanted = sorted(f for f in sources if f.startswith("runtime/"))
     files: dict[str, str | bytes] = {f: (runtime / f.removeprefix("runtime/")).read_bytes() for f in wanted}
-    families = [f"poet/kernels/{family}.h" for family in _families(program)]
+    families = [header_of(family) for family in _families(program)]
     for header in _included(runtime / "include", files.values(), families):
         files[f"runtime/include/{header}"] = (runtime / "include" / header).read_bytes()
     if program.uses_store:

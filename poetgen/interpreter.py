@@ -112,7 +112,7 @@ class Machine:
         slots = self.store[self.step & 1], self.store[(self.step + 1) & 1]
         for step in function.steps:
             if step.node is not None:
-                outputs = self._compute(step, caller, scalars, training.initial)
+                outputs = self._compute(step, caller, scalars, training.initial, slots)
                 if trace is not None:
                     trace(step, outputs)
                 if step.phase == "loss" and function.name == "train_step":
@@ -142,10 +142,11 @@ class Machine:
         caller: dict[str, Array],
         scalars: Mapping[str, Array],
         flash: Mapping[str, Array],
+        slots: tuple[dict[str, Array], dict[str, Array]],
     ) -> tuple[Array, ...]:
         node = step.node
         assert node is not None
-        read = [self._read(o, caller, scalars, flash) for o in step.inputs]
+        read = [self._read(o, caller, scalars, flash, slots[0]) for o in step.inputs]
         with np.errstate(all="ignore"):
             made = node.op.reference(*read)
         if node.op.mutates:
@@ -157,6 +158,9 @@ class Machine:
                 self._view(where)[...] = value
             elif where.space == "ram":
                 self.ram[where.tensor][...] = np.reshape(value, self.ram[where.tensor].shape)
+            elif where.space == "store":
+                page = slots[1] if self._in_slot(where) else self.scratch
+                page[where.tensor] = np.array(value, where.spec.numpy)
             else:
                 caller[where.tensor] = np.array(value, where.spec.numpy)
         return tuple(np.asarray(v) for v in made)
@@ -167,18 +171,23 @@ class Machine:
         caller: Mapping[str, Array],
         scalars: Mapping[str, Array],
         flash: Mapping[str, Array],
+        slot: Mapping[str, Array],
     ) -> Array:
         if operand.space == "arena":
             return self._view(operand).copy()
         if operand.space == "scalar":
             return scalars[operand.tensor]
-        spaces = {"ram": self.ram, "flash": flash, "caller": caller}
+        page = slot if operand.space == "store" and self._in_slot(operand) else self.scratch
+        spaces = {"ram": self.ram, "flash": flash, "caller": caller, "store": page}
         value = spaces[operand.space][operand.tensor]
         return np.array(value, operand.spec.numpy).reshape(operand.spec.shape)
 
     def _view(self, operand: Operand) -> Array:
         raw = self._view_bytes(operand.offset, operand.spec.nbytes)
         view: Array = raw.view(operand.spec.numpy)
+        if operand.spec.layout == "rows":
+            n, c, height, width = operand.spec.shape
+            return view.reshape(n, height, c, width).transpose(0, 2, 1, 3)
         return view.reshape(operand.spec.shape)
 
     def _view_bytes(self, offset: int, nbytes: int) -> Array:

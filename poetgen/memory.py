@@ -57,6 +57,8 @@ class Page:
     sector: int
     nbytes: int
     sectors: int
+    streamed: bool = False
+    """Pieces of it are read and written: it has no check word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,7 @@ class StoreLayout:
             f"sectors {self.sectors}",
         )
         pages = sorted(self.pages.values(), key=lambda p: p.sector)
-        rows = (f"{p.region} {p.tensor} {p.sector} {p.nbytes}" for p in pages)
+        rows = (f"{p.region} {p.tensor} {p.sector} {p.nbytes}{' streamed' * p.streamed}" for p in pages)
         return "".join(f"{line}\n" for line in (*head, *rows))
 
 
@@ -163,9 +165,10 @@ def layout(train: MemoryPlan, others: Iterable[MemoryPlan] = ()) -> StoreLayout:
         nonlocal at
         sectors = owner.pages[tensor].sectors
         nbytes = _up(owner.training.tensors[tensor].spec.nbytes, 4)  # check words are over whole words
-        pages[tensor] = Page(tensor, region, at, nbytes, sectors)
+        pages[tensor] = Page(tensor, region, at, nbytes, sectors, tensor in streamed)
         at += _up(sectors, step)
 
+    streamed = frozenset(t for p in (train, *others) for t in streamed_tensors(p.schedule))
     in_ram = set(train.in_ram)
     for t in costed.training.tensors.values():
         if t.persistent:
@@ -192,8 +195,23 @@ def _up(value: int, unit: int) -> int:
 
 def paged_tensors(schedule: Schedule) -> tuple[str, ...]:
     """Tensors that a schedule moves to or from the store, in order of first use."""
-    names = (a.tensor for a in schedule.actions if isinstance(a, PageIn | PageOut))
-    return tuple(dict.fromkeys(names))
+    found: dict[str, None] = {}
+    for action in schedule.actions:
+        if isinstance(action, PageIn | PageOut):
+            found[action.tensor] = None
+        elif isinstance(action, Compute):
+            found |= dict.fromkeys(schedule.costed.variants[action.node][action.variant].streamed)
+    return tuple(found)
+
+
+def streamed_tensors(schedule: Schedule) -> frozenset[str]:
+    """Tensors that some node reads or writes a piece at a time: their pages carry no check word."""
+    return frozenset(
+        t
+        for a in schedule.actions
+        if isinstance(a, Compute)
+        for t in schedule.costed.variants[a.node][a.variant].streamed
+    )
 
 
 def _ram_homes(schedule: Schedule) -> tuple[str, ...]:
@@ -223,11 +241,11 @@ def _stays(schedule: Schedule, in_ram: set[str]) -> Iterable[tuple[str, int, int
             node = training.node[action.node]
             if action.in_place is not None:
                 yield close(action.in_place, k)
+            variant = schedule.costed.variants[action.node][action.variant]
             for index, out in enumerate(node.outputs):
-                if training.tensors[out].in_arena:
+                if training.tensors[out].in_arena and out not in variant.streamed:
                     live[out] = (k, action.in_place if index == 0 else None)
-            workspace = schedule.costed.variants[action.node][action.variant].workspace_bytes
-            if workspace:
+            if variant.workspace_bytes:
                 yield (workspace_name(action.node), k, k, k + 1, None)
     for tensor in list(live):
         yield close(tensor, end)
@@ -248,8 +266,9 @@ def _blocks(schedule: Schedule, in_ram: set[str]) -> list[_Block]:
         if tensor in costed.training.tensors:
             nbytes = costed.nbytes(tensor)
         else:
-            node = tensor.rpartition("/")[0]
-            nbytes = aligned(max(v.workspace_bytes for v in costed.variants[node]))
+            action = schedule.actions[born]
+            assert isinstance(action, Compute)
+            nbytes = aligned(costed.variants[action.node][action.variant].workspace_bytes)
         persists = tensor in schedule.resident and (born == 0 or dies == len(schedule.actions))
         block = ends_at.pop((over, born), None) if over is not None else None
         if block is None and persists:
@@ -444,11 +463,12 @@ def _replay(
             born[action.tensor] = len(actions)
         elif isinstance(action, Compute):
             node = training.node[action.node]
-            outs = [o for o in node.outputs if training.tensors[o].in_arena]
+            variant = costed.variants[action.node][action.variant]
+            outs = [o for o in node.outputs if training.tensors[o].in_arena and o not in variant.streamed]
             needs = [(o, costed.nbytes(o)) for o in outs]
             if action.in_place is not None:
                 needs = needs[1:]
-            workspace = aligned(costed.variants[action.node][action.variant].workspace_bytes)
+            workspace = aligned(variant.workspace_bytes)
             if workspace:
                 needs.append((workspace_name(action.node), workspace))
             lows = room(needs) if needs else {}

@@ -17,12 +17,27 @@ import numpy as np
 
 from poetgen.cost import CostedGraph, aligned
 from poetgen.graph import Node, Tensor, TrainingGraph
-from poetgen.memory import MemoryPlan, Residency, StoreLayout, layout, workspace_name
+from poetgen.memory import MemoryPlan, Page, Residency, StoreLayout, layout, workspace_name
 from poetgen.naming import LOCALS, CNames, c_identifier
-from poetgen.op import C_TYPE, Arg, Call, In, Kernel, Out, Raw, Spec, Struct, Workspace
+from poetgen.op import (
+    C_TYPE,
+    Arg,
+    Call,
+    In,
+    Kernel,
+    Out,
+    Pager,
+    Raw,
+    Spec,
+    StreamIn,
+    StreamNew,
+    StreamOut,
+    Struct,
+    Workspace,
+)
 from poetgen.schedule import Compute, Free, Move, PageIn, PageOut
 
-Space = Literal["arena", "ram", "flash", "caller", "scalar"]
+Space = Literal["arena", "ram", "flash", "caller", "scalar", "store"]
 Verb = Literal[
     "compute", "in place", "recompute", "update", "page in", "page out", "write back", "move", "restore"
 ]
@@ -42,7 +57,10 @@ _TARGETS = frozenset("all clean help install test main file arith".split())
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a step finds a tensor: ``Operand("conv1/y", spec, "arena", 1568, "conv1_y")``."""
+    """Where a step finds a tensor: ``Operand("conv1/y", spec, "arena", 1568, "conv1_y")``.
+
+    In the store ``c`` is its page; a streamed step reads it there, or makes it there.
+    """
 
     tensor: str
     spec: Spec
@@ -63,6 +81,7 @@ class Step:
     outputs: tuple[Operand, ...]
     phase: str
     frees: tuple[Operand, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,8 +118,8 @@ class Function:
     pointers: tuple[Pointer, ...]
     steps: tuple[Step, ...]
     constants: tuple[Constant, ...]
-    pages: tuple[tuple[str, int, int], ...]
-    """C name, sector, bytes of each page it names."""
+    pages: tuple[tuple[str, Page], ...]
+    """Each page it names, with its name in C."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +379,7 @@ class _FunctionLowering:
         self.steps: list[Step] = []
         self.pointers: dict[str, Pointer] = {}
         self.constants: list[Constant] = []
-        self.pages: list[tuple[str, int, int]] = []
+        self.pages: list[tuple[str, Page]] = []
         self.done: set[str] = set()
         self.names = shared.names
         self.stays = {r.tensor: 0 for r in plan.residencies}
@@ -399,7 +418,7 @@ class _FunctionLowering:
         if self.stays.get(tensor, 0) > 0:
             c = self.names(f"{short} {residency.stay}", f"{tensor} {residency.stay}")
         known = self.training.tensors.get(tensor)
-        ctype = C_TYPE[known.spec.dtype] if known else "unsigned char"
+        ctype = C_TYPE[known.spec.dtype] if known else "float"  # workspaces hold floats
         step = len(self.steps)
         old = self.pointers.get(c)
         first = old.first if old else step
@@ -440,13 +459,18 @@ class _FunctionLowering:
 
     def compute(self, k: int, action: Compute) -> None:
         node = self.training.node[action.node]
-        inputs = tuple(self.operand(t, s) for t, s in zip(node.inputs, node.in_specs, strict=True))
+        variant = self.costed.variants[action.node][action.variant]
+
+        def place(tensor: str, spec: Spec) -> Operand:
+            return self.stored(tensor, spec) if tensor in variant.streamed else self.operand(tensor, spec)
+
+        inputs = tuple(place(t, s) for t, s in zip(node.inputs, node.in_specs, strict=True))
         if action.in_place is not None:
             self.now.pop(action.in_place)
         for out in node.outputs:
-            if self.training.tensors[out].in_arena:
+            if self.training.tensors[out].in_arena and out not in variant.streamed:
                 self.now[out] = self.born[out, k]
-        outputs = tuple(self.operand(t, s) for t, s in zip(node.outputs, node.out_specs, strict=True))
+        outputs = tuple(place(t, s) for t, s in zip(node.outputs, node.out_specs, strict=True))
         statements: list[str] = []
         goes_on = node.op.continues
         if goes_on is not None and action.in_place != node.inputs[goes_on]:
@@ -454,7 +478,8 @@ class _FunctionLowering:
         workspace = ""
         if (workspace_name(node.name), k) in self.born:
             workspace = self.pointer(self.born[workspace_name(node.name), k])
-        for call in node.op.calls(node.in_specs, node.out_specs):
+        calls = variant.stream.calls if variant.stream else node.op.calls(node.in_specs, node.out_specs)
+        for call in calls:
             statements.append(self.call(node, call, inputs, outputs, workspace))
         verb: Verb = "compute"
         if node.name in self.done:
@@ -467,6 +492,7 @@ class _FunctionLowering:
             statements.append("if (!POET_IS_FINITE(*loss)) return POET_ENONFINITE;")
         self.done.add(node.name)
         self.step(verb, statements, node, inputs, outputs, node.phase)
+        self.steps[-1] = replace(self.steps[-1], kernels=tuple(c.kernel for c in calls))
 
     def call(
         self,
@@ -478,6 +504,8 @@ class _FunctionLowering:
     ) -> str:
         self.shared.kernels.add(call.kernel)
         args = ", ".join(self.argument(node, a, inputs, outputs, workspace) for a in call.args)
+        if any(isinstance(a, Pager) for a in call.args):
+            return f"POET_TRY({call.kernel.symbol}({args}));"
         return f"{call.kernel.symbol}({args});"
 
     def argument(
@@ -493,7 +521,30 @@ class _FunctionLowering:
             return arg.text
         if isinstance(arg, Struct):
             return f"&{self.constant(node, arg)}"
+        if isinstance(arg, Pager):
+            return "&m->pager"
+        if isinstance(arg, StreamIn):
+            return self.stream(inputs[arg.index], new=False)
+        if isinstance(arg, StreamNew):
+            return self.stream(inputs[arg.index], new=True)
+        if isinstance(arg, StreamOut):
+            return self.stream(outputs[arg.index], new=True)
         return c_number(arg)
+
+    def stored(self, tensor: str, spec: Spec) -> Operand:
+        """A tensor as a streamed step meets it: in its page."""
+        page = self.shared.store.pages[tensor]
+        c = self.shared.page_name(tensor)
+        self.pages.append((c, page))
+        return Operand(tensor, spec, "store", 0, c)
+
+    def stream(self, operand: Operand, new: bool) -> str:
+        """A ``struct poet_stream``: resident, in its one page, or in a persistent tensor's slot."""
+        if operand.space != "store":
+            return f"poet_resident({operand.c})"
+        if self.shared.store.pages[operand.tensor].region == "slot":
+            return f"poet_{'next' if new else 'current'}_slot(&m->pager, &{operand.c})"
+        return f"poet_paged(&{operand.c})"
 
     def constant(self, node: Node, struct: Struct) -> str:
         constants = self.shared.structs
@@ -514,7 +565,7 @@ class _FunctionLowering:
         page = self.shared.store.pages[tensor]
         assert page.region != "saved", f"{tensor} is never freed: no schedule pages it"
         c = self.shared.page_name(tensor)
-        self.pages.append((c, page.sector, page.nbytes))
+        self.pages.append((c, page))
         way = "in" if verb in ("page in", "restore") else "out"
         if page.region == "slot" and verb == "page out":
             verb = "write back"
@@ -538,7 +589,7 @@ class _FunctionLowering:
                 page = self.shared.store.pages[r.tensor]
                 spec = home.schedule.costed.training.tensors[r.tensor].spec
                 c = self.shared.page_name(r.tensor)
-                self.pages.append((c, page.sector, page.nbytes))
+                self.pages.append((c, page))
                 at = f"POET_AT({C_TYPE[spec.dtype]}, arena, {r.offset})"
                 where = Operand(r.tensor, spec, "arena", r.offset, at)
                 statement = f"POET_TRY(poet_slot_in(&m->pager, &{c}, {at}));"

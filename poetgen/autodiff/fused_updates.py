@@ -6,9 +6,23 @@ from dataclasses import replace
 
 from poetgen.autodiff.reverse import hazards_of, in_running_order
 from poetgen.graph import Node, TrainingGraph
+from poetgen.op import Op
+from poetgen.ops.adam import AdamUpdate
 from poetgen.ops.conv import ConvDw
-from poetgen.ops.fused_update import fused_class
+from poetgen.ops.fused_update import GradientAdam, GradientMomentum, GradientSgd
 from poetgen.ops.gemm import GemmDw
+from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
+
+Fused = type[GradientSgd] | type[GradientMomentum] | type[GradientAdam]
+
+
+def fused_class(update: Op) -> Fused | None:
+    """The fused op for an update op; None where there is none."""
+    if isinstance(update, SgdUpdate):
+        return GradientSgd
+    if isinstance(update, MomentumUpdate):
+        return GradientMomentum
+    return GradientAdam if isinstance(update, AdamUpdate) else None
 
 
 def fuse_updates(training: TrainingGraph) -> TrainingGraph:

@@ -1,7 +1,8 @@
 """A weight's gradient and its update in one node: the gradient lives in workspace and is gone at once.
 
 Made by poetgen.autodiff from a gradient that nobody else reads. The order of every sum and of every
-update is that of the two nodes, so the bits are theirs.
+update is that of the two nodes, so the bits are theirs. It knows no op: tests/unit/test_fused_update.py
+has its examples.
 """
 
 from __future__ import annotations
@@ -10,10 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from poetgen.op import Arg, Array, Call, Example, In, Op, Out, Spec, Work, Workspace, f32
-from poetgen.ops.adam import AdamUpdate
-from poetgen.ops.channel_sum import ChannelSum
-from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
+from poetgen.op import Arg, Array, Call, In, Op, Out, Spec, Work, Workspace
 
 Ints = tuple[int, ...]
 T = TypeVar("T")
@@ -97,11 +95,6 @@ class GradientSgd(_FusedUpdate, Op):
     mutates: ClassVar[Ints] = (0,)
     order: ClassVar[Ints] = (0, 2)
 
-    @classmethod
-    def examples(cls) -> tuple[Example, ...]:
-        """A bias."""
-        return (Example(cls(ChannelSum(), SgdUpdate()), (f32(3), f32(), f32(2, 3, 4))),)
-
 
 @dataclass(frozen=True)
 class GradientMomentum(_FusedUpdate, Op):
@@ -110,11 +103,6 @@ class GradientMomentum(_FusedUpdate, Op):
     mutates: ClassVar[Ints] = (0, 1)
     order: ClassVar[Ints] = (0, 3, 2)
 
-    @classmethod
-    def examples(cls) -> tuple[Example, ...]:
-        """A bias."""
-        return (Example(cls(ChannelSum(), MomentumUpdate(0.9)), (f32(3), f32(3), f32(), f32(2, 3, 4))),)
-
 
 @dataclass(frozen=True)
 class GradientAdam(_FusedUpdate, Op):
@@ -122,17 +110,3 @@ class GradientAdam(_FusedUpdate, Op):
 
     mutates: ClassVar[Ints] = (0, 1, 2)
     order: ClassVar[Ints] = (0, 3, 4, 2, 5)
-
-    @classmethod
-    def examples(cls) -> tuple[Example, ...]:
-        """Not here: Adam's second moment must be positive (tests/unit/test_fused_update.py has it)."""
-        return ()
-
-
-def fused_class(update: Op) -> type[GradientSgd] | type[GradientMomentum] | type[GradientAdam] | None:
-    """The fused op for an update op; None where there is none."""
-    if isinstance(update, SgdUpdate):
-        return GradientSgd
-    if isinstance(update, MomentumUpdate):
-        return GradientMomentum
-    return GradientAdam if isinstance(update, AdamUpdate) else None

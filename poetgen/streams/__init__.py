@@ -1,9 +1,39 @@
 """Streamed ways to run a node: some operands stay in the page store and pass through tile buffers.
 
 In: a Node, a sector's bytes, a workspace limit. Out: StreamVariants with exact traffic and the C call.
-One module a nest of loops; what it counts is what runtime_c/streams moves, call for call.
+One module a nest of loops, each with a function ``variants``; what it counts is what runtime_c/streams
+moves, call for call. A nest gives nothing for ops that it does not know.
 """
 
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+from poetgen.graph import Node
 from poetgen.streams.variant import Prices, StreamVariant
 
-__all__ = ["Prices", "StreamVariant"]
+
+def variants_of(
+    node: Node, sector_bytes: int, room_bytes: int, prices: Prices
+) -> tuple[StreamVariant, ...]:
+    """Every streamed way to run a node in ``room_bytes`` of arena (resident operands and workspace)."""
+    return tuple(
+        variant
+        for nest in _nests()
+        for variant in nest.variants(node, sector_bytes, room_bytes, prices)
+    )
+
+
+@cache
+def _nests() -> tuple[ModuleType, ...]:
+    found = (
+        importlib.import_module(f"{__name__}.{info.name}")
+        for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name)
+    )
+    return tuple(m for m in found if hasattr(m, "variants"))
+
+
+__all__ = ["Prices", "StreamVariant", "variants_of"]

@@ -97,9 +97,10 @@ static int write_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes,
     return write_last(pager, sector + whole, tail, poet_check(POET_CHECK_START, data, bytes));
 }
 
-static int read_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes, void *data)
+static int read_page(struct poet_pager *pager, uint32_t sector, const struct poet_page *page, void *data)
 {
     const struct poet_blockdev *dev = pager->dev;
+    const uint32_t bytes = page->bytes;
     const uint32_t sector_bytes = dev->sector_bytes;
     const uint32_t whole = bytes / sector_bytes;
     const uint32_t tail = bytes % sector_bytes;
@@ -107,6 +108,7 @@ static int read_page(struct poet_pager *pager, uint32_t sector, uint32_t bytes, 
     if (whole > 0) POET_TRY(dev->read(dev, sector, data, whole));
     POET_TRY(dev->read(dev, sector + whole, pager->bounce, 1));
     memcpy((unsigned char *)data + (bytes - tail), pager->bounce, tail);
+    if (page->streamed) return POET_OK;
     const uint32_t check = get(pager->bounce, sector_bytes - 4);
     return check == poet_check(POET_CHECK_START, data, bytes) ? POET_OK : POET_ECHECK;
 }
@@ -120,7 +122,7 @@ int poet_page_out(struct poet_pager *pager, const struct poet_page *page, const 
 int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
-    return read_page(pager, page->sector, page->bytes, tensor);
+    return read_page(pager, page->sector, page, tensor);
 }
 
 /* First sector of a page in the slot that is committed for its part of the state. */
@@ -135,6 +137,11 @@ static uint32_t coming(const struct poet_pager *pager, enum poet_part part, cons
     return page->sector + ((pager->slots & part) != 0 ? 0 : pager->id->slot_sectors);
 }
 
+uint32_t poet_slot_sector(const struct poet_pager *pager, const struct poet_page *page, int next)
+{
+    return next ? coming(pager, POET_PART_STORE, page) : committed(pager, POET_PART_STORE, page);
+}
+
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
@@ -144,7 +151,7 @@ int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const 
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
-    return read_page(pager, committed(pager, POET_PART_STORE, page), page->bytes, tensor);
+    return read_page(pager, committed(pager, POET_PART_STORE, page), page, tensor);
 }
 
 int poet_save_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor)
@@ -156,7 +163,7 @@ int poet_save_out(struct poet_pager *pager, const struct poet_page *page, const 
 int poet_save_in(struct poet_pager *pager, const struct poet_page *page, void *tensor)
 {
     if (pager->dev == NULL) return POET_ESTATE;
-    return read_page(pager, committed(pager, POET_PART_RAM, page), page->bytes, tensor);
+    return read_page(pager, committed(pager, POET_PART_RAM, page), page, tensor);
 }
 
 int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_sink sink, void *context)
@@ -171,7 +178,9 @@ int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_
         const uint32_t part = left < dev->sector_bytes ? left : dev->sector_bytes;
         check = poet_check(check, pager->bounce, part);
         left -= part;
-        if (part < dev->sector_bytes && check != get(pager->bounce, dev->sector_bytes - 4)) return POET_ECHECK;
+        if (part < dev->sector_bytes && !page->streamed && check != get(pager->bounce, dev->sector_bytes - 4)) {
+            return POET_ECHECK;
+        }
         if (part > 0) POET_TRY(sink(context, pager->bounce, part));
         if (part < dev->sector_bytes) return POET_OK;
     }

@@ -9,36 +9,38 @@ ROOT = Path(__file__).parents[2] / "poetgen"
 
 FLOORS = {
     "errors": 0,
-    "resources": 1,
-    "project": 1,
     "naming": 0,
     "strides": 0,
-    "arithmetic": 2,
+    "resources": 1,
+    "project": 1,
     "op": 1,
     "boards": 2,
     "graph": 2,
+    "arithmetic": 2,
     "ops": 3,
     "onnx_import": 4,
     "fuse": 4,
-    "autodiff": 5,
+    "streams": 4,
     "new_classes": 4,
-    "cost": 4,
-    "schedule": 5,
-    "memory": 6,
-    "program": 7,
-    "interpreter": 8,
-    "report": 8,
-    "inspect": 8,
-    "emit": 9,
+    "autodiff": 5,
+    "layout": 5,
+    "cost": 5,
+    "schedule": 6,
+    "memory": 7,
+    "program": 8,
+    "interpreter": 9,
+    "report": 9,
+    "inspect": 9,
     "data": 9,
-    "pipeline": 10,
+    "emit": 10,
+    "pipeline": 11,
     "build": 11,
     "run": 12,
     "verify": 13,
     "cli": 14,
 }
 DOORS = {"onnx": "onnx_import", "pulp": "schedule/milp", "highspy": "schedule/milp", "jinja2": "emit", "click": "cli"}
-SHARED_OPS = {"channel_sum"}
+SHARED_OPS = {"channel_sum", "add"}
 """Modules of ops that families share."""
 
 

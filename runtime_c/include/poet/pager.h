@@ -12,6 +12,7 @@ extern "C" {
 struct poet_page {
     uint32_t sector; /* first sector; of slot 0 where there are two */
     uint32_t bytes;  /* of the tensor; a multiple of 4 */
+    uint32_t streamed; /* 1: pieces of it are read and written, so it has no check word */
 };
 
 /* What a store must be, to be ours. Emitted by the generator, one per model. */
@@ -66,6 +67,9 @@ int poet_page_in(struct poet_pager *pager, const struct poet_page *page, void *t
  * one and writes the other. */
 int poet_slot_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
 int poet_slot_in(struct poet_pager *pager, const struct poet_page *page, void *tensor);
+
+/* First sector of the committed slot, or of the one that the step writes, for what is streamed. */
+uint32_t poet_slot_sector(const struct poet_pager *pager, const struct poet_page *page, int next);
 
 /* What has its home in RAM has two slots as well: a save writes the other one, a load reads the committed. */
 int poet_save_out(struct poet_pager *pager, const struct poet_page *page, const void *tensor);
