@@ -10,6 +10,8 @@ from poetgen.onnx_import import import_onnx
 from poetgen.op import Workspace
 from poetgen.ops.adam import AdamUpdate
 from poetgen.ops.channel_sum import ChannelSum
+from poetgen.ops.conv import ConvDw
+from poetgen.ops.gemm import GemmDw
 from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
 from tests.parity.nets import DATA
 
@@ -39,7 +41,7 @@ def test_every_weight_of_a_network_is_fused_and_its_gradient_is_workspace(optimi
     training = differentiate(import_onnx(DATA / "conv2d_grouped.onnx"), optimizer=optimizer)
     fused = fuse_updates(training)
     weights = [n for n in fused.nodes if hasattr(n.op, "gradient_op")]
-    assert len(weights) == 5
+    assert len(weights) == sum(isinstance(n.op, ConvDw | GemmDw) for n in training.nodes) > 0
     for node in weights:
         calls = node.op.calls(node.in_specs, node.out_specs)
         assert sum(isinstance(a, Workspace) for c in calls for a in c.args) == 2
