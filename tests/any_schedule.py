@@ -35,7 +35,7 @@ def any_schedule(costed: CostedGraph, seed: int) -> Schedule:
             assert lost.tensor not in keep, f"{lost.tensor} was kept and lost"
             keep.add(lost.tensor)
             continue
-        actions = prune(costed, walk.actions)
+        actions = prune(costed, walk.useful())
         solved = Solved("baseline", total(costed, actions).energy_j, None, 9, 0.0, "random")
         return Schedule(costed, actions, walk.resident, solved, "milp")
 
@@ -102,6 +102,12 @@ class _Walk:
             self.write_back(t)
             if t not in self.resident:
                 self.free(t)
+
+    def useful(self) -> list[Action]:
+        """Without write-backs of what turned out never to leave: its home is RAM."""
+        left = {a.tensor for a in self.actions if isinstance(a, Free)}
+        stays = {t for t in self.resident if t not in left}
+        return [a for a in self.actions if not (isinstance(a, PageOut) and a.tensor in stays)]
 
     # Which node next
 

@@ -18,9 +18,6 @@ import pytest
 
 from poetgen.graph import Node
 from poetgen.op import Array
-from poetgen.ops.batchnorm import BatchNormDg
-from poetgen.ops.channel_sum import ChannelSum
-from poetgen.ops.conv import ConvDw
 from tests.parity.nets import Oracle, Walk, each_oracle, largest
 
 EACH = 2.5e-7
@@ -58,11 +55,17 @@ LENGTH: Mapping[str, Callable[[Node], int]] = {
     "AdamAdvance": one,
     "AdamUpdate": one,
     "Add": one,
+    "AddRelu": one,
+    "AddReluDx": one,
     "AveragePool": window,
     "AveragePoolDx": window,
     "BatchNorm": one,
+    "BatchNormAddRelu": one,
+    "BatchNormAddReluDx": channel,
     "BatchNormDg": channel,
     "BatchNormDx": one,
+    "BatchNormRelu": one,
+    "BatchNormReluDx": channel,
     "BatchNormTrain": channel,
     "BatchNormTrainDx": one,
     "ChannelSum": channel,
@@ -90,13 +93,22 @@ LENGTH: Mapping[str, Callable[[Node], int]] = {
 }
 
 
-def on_the_way(node: Node, read: tuple[Array, ...]) -> float:
-    """The largest that a sum over the batch reaches after any of its samples."""
-    over = {ChannelSum: 1, BatchNormDg: 2, ConvDw: 2}.get(type(node.op), 0)
-    if not over:
-        return 0.0
-    parts = (tuple(a[:k] for a in read[:over]) for k in range(1, len(read[0]) + 1))
-    return largest(node.op.reference(*part, *read[over:])[0] for part in parts)
+OVER_THE_BATCH: Mapping[str, int] = {
+    "ChannelSum": 1,
+    "BatchNormDg": 2,
+    "BatchNormReluDx": 2,
+    "BatchNormAddReluDx": 3,
+    "ConvDw": 2,
+}
+"""Ops that sum over the samples, and how many of their first operands have samples."""
+
+
+def on_the_way(node: Node, read: tuple[Array, ...]) -> list[float]:
+    """The largest that each output reaches after any of the samples."""
+    over = OVER_THE_BATCH.get(type(node.op).__name__, 0)
+    samples = range(1, len(read[0]) + 1) if over else ()
+    parts = [node.op.reference(*(a[:k] for a in read[:over]), *read[over:]) for k in samples]
+    return [largest(outputs) for outputs in zip(*parts, strict=True)]
 
 
 @pytest.mark.parametrize("oracle", each_oracle())
@@ -110,6 +122,7 @@ def test_every_node_is_as_exact_as_float32_sums_are(oracle: Oracle) -> None:
         narrow = tuple(a.astype(np.float32) if a.dtype.kind == "f" else a for a in read)
         wide = tuple(a.astype(np.float64) if a.dtype.kind == "f" else a for a in narrow)
         op = type(node.op).__name__
+        reached = on_the_way(node, wide)
         for k, (got, true) in enumerate(
             zip(node.op.reference(*narrow), node.op.reference(*wide), strict=True)
         ):
@@ -118,7 +131,7 @@ def test_every_node_is_as_exact_as_float32_sums_are(oracle: Oracle) -> None:
                 assert np.array_equal(got, true), f"{node.name}: indices differ"
                 continue
             assert np.asarray(got).dtype == np.float32, f"{node.name} leaves float32"
-            scale = max(largest([true]), on_the_way(node, wide)) or 1.0
+            scale = max([largest([true]), *reached[k : k + 1]]) or 1.0
             bound = EACH * math.sqrt(LENGTH[op](node)) * scale
             worst[op] = max(worst.get(op, (0.0, "")), (largest([got - true]) / bound, node.name))
 

@@ -223,7 +223,7 @@ def chain(folder: Path) -> Model:
     """Two convolutions with a frozen batch norm between them, and a dense layer: eight parameters."""
     net = OnnxNet((3, 2, 6, 5), seed=1)
     a = net.op("Conv", "x", net.weight(4, 2, 3, 3), net.weight(4))
-    b = net.op("Relu", net.norm(a, 4, train=False))
+    b = net.op("Tanh", net.norm(a, 4, train=False))
     c = net.op("Relu", net.op("Conv", b, net.weight(5, 4, 2, 2), net.weight(5)))
     d = net.op("Flatten", net.op("GlobalAveragePool", c))
     return net.model(net.dense(d, 5, 4), folder)
@@ -232,7 +232,7 @@ def chain(folder: Path) -> Model:
 CHAIN = (  # layer, its weight and bias, roles of their gradients
     ("conv0_node", ("w0", "w1"), ("dw", "channel_sum")),
     ("batchnormalization1_node", ("w2", "w3"), ("dg", "channel_sum")),
-    ("relu2_node", (), ()),
+    ("tanh2_node", (), ()),
     ("conv3_node", ("w6", "w7"), ("dw", "channel_sum")),
     ("relu4_node", (), ()),
     ("globalaveragepool5_node", (), ()),
