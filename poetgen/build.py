@@ -13,8 +13,10 @@ import shutil
 import signal
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -329,11 +331,13 @@ def run_target(
         find(built.board.emulator.program, f"running {built.board.name}")
         command = built.board.emulator.command(built.elf)
     started = time.monotonic()
+    process: subprocess.Popen[bytes] | None = None
     with (folder / _CONSOLE).open("wb") as console:
-        process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
-        )
         try:
+            with _signals_wait():
+                process = subprocess.Popen(
+                    command, cwd=folder, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
+                )
             while not _ended(process):
                 if time.monotonic() - started > timeout_s:
                     done = _steps_done(folder, loss_bytes)
@@ -346,7 +350,7 @@ def run_target(
                 time.sleep(_POLL_S)
             moved = _moved_bytes(process.pid)
         finally:
-            if process.poll() is None:
+            if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
     if process.returncode != 0:
@@ -355,6 +359,24 @@ def run_target(
         _report(folder, loss_bytes, progress)
     read, written = moved
     return replace(_outcome(built, folder), host_read_bytes=read, host_written_bytes=written)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Hold back an interrupt until the process that is being started is known, so that it can be ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(n, lambda number, _: came.append(number)) for n in numbers]
+    try:
+        yield
+    finally:
+        for n, handler in zip(numbers, handlers, strict=True):
+            signal.signal(n, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
