@@ -70,10 +70,11 @@ def enumerator(name: str) -> int:
 
 @functools.cache
 def library(family: str, sanitize: bool = False) -> ctypes.CDLL:
-    """One family's kernels, with the math that they may call."""
+    """One family's kernels, with the math and the other families that they may call."""
     folder = Path(_folder().name)
     out = folder / f"{family}{'.san' if sanitize else ''}.so"
-    sources = dict.fromkeys((KERNELS / f"{family}.c", KERNELS / "math.c"))
+    called = re.findall(r'#include "poet/kernels/(\w+)\.h"', (KERNELS / f"{family}.c").read_text())
+    sources = [p for f in dict.fromkeys((family, "math", *called)) if (p := KERNELS / f"{f}.c").exists()]
     command = ["gcc", *FLAGS, *(SANITIZE if sanitize else ()), "-shared", "-fPIC", *map(str, sources)]
     subprocess.run([*command, "-o", str(out)], check=True)
     return ctypes.CDLL(str(out))
