@@ -78,6 +78,8 @@ class CostedGraph:
     variants: Mapping[str, tuple[Variant, ...]]
     pages: Mapping[str, PageCost]
     static_bytes: int
+    homes: frozenset[str] | None = None
+    """Persistent tensors that stay in RAM throughout, and no others between steps; None: choose."""
 
     @property
     def arena_budget_bytes(self) -> int | None:

@@ -108,6 +108,7 @@ class _Replay:
             self.updates_of.setdefault(h.reader, []).append(h.update)
         self.energy_j = self.time_s = 0.0
         self.pages_in = self.pages_out = self.sectors_in = self.sectors_out = self.recomputes = 0
+        self.streamed_in = self.streamed_out = 0
         self.bytes_at: list[int] = []
         self.peak: tuple[int, int, tuple[tuple[str, int], ...]] = (-1, -1, ())
 
@@ -142,8 +143,8 @@ class _Replay:
             self.time_s,
             self.pages_in,
             self.pages_out,
-            self.sectors_in * sector,
-            self.sectors_out * sector,
+            self.sectors_in * sector + self.streamed_in,
+            self.sectors_out * sector + self.streamed_out,
             self.recomputes,
             tuple(self.bytes_at),
         )
@@ -165,6 +166,8 @@ class _Replay:
             if isinstance(action, Compute) and action.node in self.graph.node:
                 for t in dict.fromkeys(self.graph.node[action.node].mutates):
                     changes[t] = changes.get(t, 0) + 1
+                    if t in self.streamed(action) and changes[t] == self.final[t]:
+                        back.add(t)
             elif isinstance(action, PageOut) and changes.get(action.tensor) == self.final.get(action.tensor):
                 back.add(action.tensor)
         for tensor in self.graph.tensors.values():
@@ -197,12 +200,17 @@ class _Replay:
         for o in outputs:
             if o in self.live:
                 self.fail("output_resident", f"{node.name} would make {o}, which is in RAM already")
+            if o in variant.streamed and o in self.copy:
+                self.fail("stream_out_twice", f"{node.name} would stream out {o}, which the store has")
+        for t in node.mutates:
+            if t in variant.streamed and t in self.live:
+                self.fail("stream_update_resident", f"{node.name} changes {t} in the store, RAM has it too")
         if action.in_place is not None:
             self.in_place_allowed(node, action.in_place, variant)
 
         for t in node.reads:
             self.note_read(t)
-        new = {o: self.bytes_of(o) for o in outputs}
+        new = {o: self.bytes_of(o) for o in outputs if o not in variant.streamed}
         during = {**self.live, **new}
         if action.in_place is not None:
             del during[action.in_place]  # its bytes are the output's from here
@@ -214,16 +222,40 @@ class _Replay:
             )
         if action.in_place is not None:
             self.drop(action.in_place)
-        run = _Run(node.name, again, set(outputs))
+        run = _Run(node.name, again, set(new))
         for o, size in new.items():
             self.live[o] = size
             self.maker[o] = run
         self.written.update(node.outputs)
         for t in dict.fromkeys(node.mutates):
             self.changes[t] = self.changes.get(t, 0) + 1
+            if t in variant.streamed:
+                self.copy[t] = self.changes[t]
+        for o in outputs:
+            if o in variant.streamed:
+                self.copy[o] = 0
+                if self.graph.readers[o]:
+                    self.unread_copy[o] = self.at
+        self.stream(variant)
         self.runs[node.name] = self.runs.get(node.name, 0) + 1
         self.recomputes += again
         self.spend(variant.cost.time_s, variant.cost.energy_j)
+
+    def streamed(self, action: Compute) -> tuple[str, ...]:
+        """What a variant streams; nothing for one that does not exist."""
+        variants = self.costed.variants[action.node]
+        return variants[action.variant].streamed if 0 <= action.variant < len(variants) else ()
+
+    def stream(self, variant: Variant) -> None:
+        """Count what a streamed variant moves."""
+        for t in variant.streamed:
+            if t in self.costed.pages:
+                self.paged.add(t)
+            elif self.graph.tensors[t].in_arena:
+                self.fail("not_pageable", f"{t} has no place in the page store")
+        if variant.stream is not None:
+            self.streamed_in += variant.stream.bytes_in
+            self.streamed_out += variant.stream.bytes_out
 
     def free(self, t: str) -> None:
         self.present(t, "free")
@@ -333,6 +365,8 @@ class _Replay:
             self.fail("in_place_not_allowed", f"{node.name} cannot write over its operand {t}")
         if at - allowed:
             self.fail("in_place_read_twice", f"{node.name} reads {t} twice, once where it must not change")
+        if node.outputs and node.outputs[0] in variant.streamed:
+            self.fail("in_place_streamed", f"{node.name} streams out {node.outputs[0]}")
         if not node.outputs or not self.graph.tensors[node.outputs[0]].in_arena:
             self.fail("in_place_no_output", f"{node.name} makes nothing that could take {t}'s bytes")
         if self.bytes_of(node.outputs[0]) != self.bytes_of(t):

@@ -10,7 +10,7 @@ serve it. Letters, with tau a slot, i a tensor, e its e-th event:
     O[i]     i is written to the store: an activation once made, a parameter once updated
     c[i]     a persistent tensor stays in RAM from its last event to its first of the next step
     Z[tau,i] the op at tau takes i's bytes in place
-    y[tau,v] the op at tau runs as variant v
+    y[tau,v] the op at tau runs as variant v; one that streams i reads or makes it in the store
 
 At a base slot an operand is there or paged in, P = 1 - X[i,e-1], so P is no variable there and the
 operand's bytes are a constant of the memory row. Memory rows count in the greatest common divisor of
@@ -53,6 +53,8 @@ class Track:
     lands: list[int] = field(default_factory=list)
     out: int = NONE
     across: int = NONE
+    born: list[int] = field(default_factory=list)
+    """y of the base variants that make or change the tensor in the store."""
     at: dict[int, int] = field(default_factory=dict)
     """Slot -> event."""
 
@@ -356,8 +358,22 @@ class _Build:
         from_store = page is not None and (track.out != NONE or track.persistent)
         if track.persistent and page is None:
             cols.lower[track.across] = 1.0
+        track.born = self._born(track) if track.out != NONE else []
+        there = [(track.out, 1.0), *((y, 1.0) for y in track.born)]
+        """The store has a copy: written as a whole, or born there."""
         if track.persistent and track.out != NONE:
-            cols.at_least(1, (track.across, 1.0), (track.out, 1.0))
+            cols.at_least(1, (track.across, 1.0), *there)
+        if track.born:
+            cols.at_most(1, *there)
+            if track.persistent:
+                cols.at_most(1, (track.across, 1.0), *((y, 1.0) for y in track.born))
+            elif track.stays[0] != NONE:
+                cols.at_most(1, (track.stays[0], 1.0), *((y, 1.0) for y in track.born))
+        if track.persistent and self.costed.homes is not None:
+            for col in track.stays if t in self.costed.homes else ():
+                cols.lower[col] = 1.0
+            if t not in self.costed.homes:
+                cols.upper[track.across] = 0.0
         track.lands = [NONE] * events
         for e, slot in enumerate(track.slots):
             s, j = self.slots[slot]
@@ -383,7 +399,7 @@ class _Build:
                 self._spend(NONE, page.back.energy_j, page.back.time_s)
                 self._spend(before, page.back.energy_j, page.back.time_s, -1.0)
                 if track.out != NONE:
-                    cols.at_least(1, (before, 1.0), (track.out, 1.0))
+                    cols.at_least(1, (before, 1.0), *there)
                 continue
             land = NONE
             if from_store and not pinned:
@@ -392,7 +408,7 @@ class _Build:
                 self._spend(land, page.back.energy_j, page.back.time_s)
                 cols.at_most(1, (land, 1.0), (before, 1.0))
                 if track.out != NONE:
-                    cols.at_most(0, (land, 1.0), (track.out, -1.0))
+                    cols.at_most(0, (land, 1.0), *((c, -f) for c, f in there))
                 if run != NONE:
                     cols.at_most(0, (land, 1.0), (run, -1.0))
             ways = ((before, -1.0), (land, -1.0))
@@ -403,17 +419,35 @@ class _Build:
             if after != NONE:
                 cols.at_most(0, (after, 1.0), *ways)
             for y in streams:
-                if track.out != NONE:
-                    cols.at_most(0, (y, 1.0), (track.out, -1.0))
+                if y in track.born:  # it changes the tensor: old copy read, new one written
+                    if before != NONE:
+                        cols.at_most(1, (y, 1.0), (before, 1.0))
+                elif track.out != NONE:
+                    cols.at_most(0, (y, 1.0), *((c, -f) for c, f in there))
                 elif page is None:
                     cols.upper[y] = 0.0
             if track.persistent and track.out != NONE and before != NONE:
-                cols.at_least(1, (before, 1.0), (track.out, 1.0))  # never written back: never leaves
+                cols.at_least(1, (before, 1.0), *there)  # never written back: never leaves
 
     def _streaming(self, slot: int, j: int, t: str) -> list[int]:
         """y of the variants that stream t at a slot."""
         variants = self.costed.variants[self.facts.nodes[j].name]
         return [y for y, v in zip(self.chosen.get(slot, ()), variants, strict=False) if t in v.streamed]
+
+    def _born(self, track: Track) -> list[int]:
+        """y of the variants that make (an activation) or change (a parameter) a tensor in the store."""
+        facts, t = self.facts, track.name
+        at = facts.changed_at.get(t, ()) if track.persistent else (facts.maker[t],)
+        if track.persistent and len(at) > 1:  # changed twice: the second would read what is not committed
+            for s in at:
+                for y in self._streaming(self.base[s], s, t):
+                    self.cols.upper[y] = 0.0
+            return []
+        for slot, (s, j) in enumerate(self.slots):
+            if not track.persistent and j == at[0] and s != j:  # a recompute makes it in RAM
+                for y in self._streaming(slot, j, t):
+                    self.cols.upper[y] = 0.0
+        return self._streaming(self.base[at[0]], at[0], t) if at else []
 
     # Memory rows
 
@@ -448,6 +482,8 @@ class _Build:
             track = self.tracks[t]
             if base:
                 self.constant[slot] += track.size
+                for y in self._streaming(slot, j, t):
+                    self._bytes(slot, y, -track.size)
             else:
                 self._bytes(slot, run, track.size)
                 if slot in track.at:
@@ -460,10 +496,11 @@ class _Build:
     def _in_place(self, slot: int, j: int, run: int) -> None:
         cols = self.cols
         choices = []
+        made = self.facts.nodes[j].outputs[:1]
         for t in self.facts.in_place[j]:
             track = self.tracks[t]
             stays = track.stays[track.at[slot]]
-            streams = self._streaming(slot, j, t)
+            streams = list(dict.fromkeys(y for u in (t, *made) for y in self._streaming(slot, j, u)))
             if stays == NONE and not streams:  # it dies here anyway
                 if run == NONE:
                     self.constant[slot] -= track.size
@@ -589,8 +626,8 @@ def _actions(model: GapModel, x: npt.NDArray[np.bool_]) -> tuple[tuple[Action, .
     def on(col: int) -> bool:
         return col != NONE and bool(x[col])
 
-    resident = tuple(t for t in facts.persistent if on(model.tracks[t].across))
-    live = set(resident)
+    home = tuple(t for t in facts.persistent if on(model.tracks[t].across))
+    live = set(home)
     actions: list[Action] = []
     for slot, (s, j) in enumerate(model.slots):
         node = facts.nodes[j]
@@ -601,15 +638,19 @@ def _actions(model: GapModel, x: npt.NDArray[np.bool_]) -> tuple[tuple[Action, .
                 if t not in live and t not in streamed:
                     actions.append(PageIn(t))
                     live.add(t)
+            resident = not set(node.outputs[:1]) & set(streamed)
             dying = [
                 t
                 for t in facts.in_place[j]
-                if t in live and not on(model.tracks[t].stays[model.tracks[t].at[slot]])
+                if resident
+                and t in live
+                and t not in streamed
+                and not on(model.tracks[t].stays[model.tracks[t].at[slot]])
             ]
             in_place = dying[0] if dying else None
             actions.append(Compute(node.name, variant, in_place))
             live -= set(dying[:1])
-            live |= set(facts.makes[j])
+            live |= set(facts.makes[j]) - set(streamed)
             if s == j:
                 written = [t for t in facts.changes[j] if facts.changed_at[t][-1] == s]
                 for t in (*facts.makes[j], *written):
@@ -620,7 +661,7 @@ def _actions(model: GapModel, x: npt.NDArray[np.bool_]) -> tuple[tuple[Action, .
             if t in live and not (slot in track.at and on(track.stays[track.at[slot]])):
                 actions.append(Free(t))
                 live.discard(t)
-    return prune(facts.costed, actions), resident
+    return prune(facts.costed, actions), home
 
 
 def _solution(model: GapModel, schedule: Schedule) -> Floats | None:
@@ -652,7 +693,8 @@ def _solution(model: GapModel, schedule: Schedule) -> Floats | None:
                 fresh.clear()
                 if action.in_place is not None:
                     stays.setdefault(action.in_place, []).append((born.pop(action.in_place), slot))
-                born.update(dict.fromkeys(facts.makes[j], slot))
+                streamed = facts.costed.variants[action.node][action.variant].streamed
+                born.update(dict.fromkeys((t for t in facts.makes[j] if t not in streamed), slot))
             case PageIn():
                 fresh.append(action.tensor)
             case PageOut():
@@ -693,7 +735,9 @@ def _solution(model: GapModel, schedule: Schedule) -> Floats | None:
             if executed and not track.makes[e] and not there and track.lands[e] != NONE:
                 streamed = facts.costed.variants[ran[slot].node][ran[slot].variant].streamed
                 there = put(track.lands[e], t not in streamed)
-            there = there or executed
+            elif executed and track.makes[e]:
+                there = t not in facts.costed.variants[ran[slot].node][ran[slot].variant].streamed
+            there = there or (executed and not track.makes[e])
             if e < len(track.slots) - 1:
                 there = put(track.stays[e], there and covers(slot, track.slots[e + 1]))
     if model.lp.real != NONE:
