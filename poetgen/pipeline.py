@@ -23,11 +23,13 @@ from poetgen.autodiff import (
     inference_only,
     trainable,
 )
+from poetgen.autodiff.fused_updates import fuse_updates
 from poetgen.boards import board
 from poetgen.cost import Budget, CostedGraph, aligned, cost
 from poetgen.emit import MARKER, SourceTree, emit
 from poetgen.errors import DataError, FitError, UsageError
 from poetgen.graph import Model, TrainingGraph
+from poetgen.layout import to_rows
 from poetgen.memory import MemoryPlan, place
 from poetgen.memory import check as check_placement
 from poetgen.new_classes import with_classes
@@ -66,6 +68,8 @@ class Options:
     time_limit_s: float = 60.0
     depth: int = 1
     gap: float = 1e-4
+    stream: str = "auto"
+    """Work on tensors in the store, a piece at a time: on, off, auto (when nothing fits otherwise)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +106,29 @@ def training_graph(model: Model, options: Options) -> TrainingGraph:
     )
 
 
-def costed_graph(training: TrainingGraph, options: Options) -> CostedGraph:
+def priced(model: Model, options: Options) -> CostedGraph:
+    """The training graph with prices, in the form that is planned.
+
+    Streamed if asked for, or if nothing else fits the budget.
+    """
+    training = training_graph(model, options)
+    if options.stream == "on":
+        return costed_graph(streamable(training), options, streaming=True)
+    resident = costed_graph(training, options)
+    budget = resident.arena_budget_bytes
+    if options.stream == "off" or resident.board.store is None or budget is None:
+        return resident
+    if min_ram(resident, depth=options.depth).arena_bytes <= budget:
+        return resident
+    return costed_graph(streamable(training), options, streaming=True)
+
+
+def streamable(training: TrainingGraph) -> TrainingGraph:
+    """The form that streams best: images by rows, a weight's gradient fused with its update."""
+    return to_rows(fuse_updates(training))
+
+
+def costed_graph(training: TrainingGraph, options: Options, streaming: bool = False) -> CostedGraph:
     """Price a graph on the options' board; the RAM budget is the board's unless the options say less.
 
     Raises:
@@ -120,23 +146,7 @@ def costed_graph(training: TrainingGraph, options: Options) -> CostedGraph:
     fixed = static_bytes(
         training.of_kind("input", "label"), where.store.sector_bytes if where.store else None
     )
-    return cost(training, where, Budget(ram_bytes, options.deadline_s), fixed)
-
-
-def plan_model(options: Options, progress: Progress | None = None) -> Schedule:
-    """Everything up to the schedule, judged."""
-    training = training_graph(read_model(options), options)
-    costed = costed_graph(training, options)
-    schedule = plan(
-        costed,
-        strategy=options.strategy,
-        time_limit_s=options.time_limit_s,
-        depth=options.depth,
-        gap=options.gap,
-        progress=progress,
-    )
-    check(schedule)
-    return schedule
+    return cost(training, where, Budget(ram_bytes, options.deadline_s), fixed, streaming)
 
 
 def compile_model(
@@ -146,8 +156,8 @@ def compile_model(
     model = read_model(options)
     if not any(not why for why in trainable(model).values()):
         return _inference_only(model, options)
-    training = training_graph(model, options)
-    costed = costed_graph(training, options)
+    costed = priced(model, options)
+    training = costed.training
     if plan_text is not None:
         schedule = _stored(plan_text, costed)
     else:
@@ -212,7 +222,7 @@ def plan_report(
 
 def least_ram(options: Options) -> tuple[int, int]:
     """The --ram below which no schedule exists, and the one above which more buys nothing, in bytes."""
-    costed = costed_graph(training_graph(read_model(options), options), replace(options, ram_bytes=None))
+    costed = priced(read_model(options), replace(options, ram_bytes=None))
     least = min_ram(costed, depth=options.depth).arena_bytes
     return least + costed.static_bytes, keep_all_bytes(costed) + costed.static_bytes
 
@@ -374,8 +384,17 @@ def _optimizer(options: Options) -> Optimizer:
 
 
 def _forward(graph: TrainingGraph, costed: CostedGraph, home: MemoryPlan) -> MemoryPlan:
-    forward = cost(graph, costed.board, costed.budget, costed.static_bytes)
-    placed = place(plan_forward(forward, home.in_ram))
+    """Plan a forward function around the homes that training chose."""
+    streaming = any(len(v) > 1 for v in costed.variants.values())
+    graph = to_rows(graph) if streaming else graph
+    forward = cost(graph, costed.board, Budget(costed.budget.ram_bytes), costed.static_bytes, streaming)
+    try:
+        schedule = plan_forward(forward, home.in_ram)
+    except FitError:
+        if not streaming:
+            raise
+        schedule = plan(replace(forward, homes=frozenset(home.in_ram)), depth=0, gap=1e-2)
+    placed = place(schedule)
     check(placed.schedule)
     check_placement(placed)
     return placed

@@ -32,7 +32,7 @@ def inspect(as_json: bool, **values: Any) -> None:
             answer("name a --board to see what a training step takes on it")
         return
     try:
-        costed = pipeline.costed_graph(pipeline.training_graph(model, options), options)
+        costed = pipeline.priced(model, options)
     except (ModelError, UsageError, FitError) as error:
         if as_json:
             answer_json(found.json() | {"step": None, "cannot_train": error.message})

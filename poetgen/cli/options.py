@@ -115,6 +115,13 @@ _PLAN = (
         help="How many operators a recompute may chain.",
     ),
     click.option(
+        "--stream",
+        type=click.Choice(("auto", "on", "off")),
+        default=_DEFAULT.stream,
+        show_default=True,
+        help="Work on tensors in the page store, a piece at a time; auto: when nothing else fits.",
+    ),
+    click.option(
         "--gap",
         type=click.FloatRange(min=0, max=1, max_open=True),
         default=_DEFAULT.gap,
