@@ -21,7 +21,7 @@ Trace = Callable[[Step, tuple[Array, ...]], None]
 
 
 class NonFiniteLossError(ArithmeticError):
-    """The loss of a step is not finite; nothing was updated."""
+    """The loss of a step is not finite; what the schedule updates before the loss was updated."""
 
 
 @dataclass
@@ -62,7 +62,8 @@ class Machine:
         """One training step; the loss.
 
         Raises:
-            NonFiniteLossError: the loss is Inf or NaN; parameters are as before.
+            NonFiniteLossError: the loss is Inf or NaN; parameters are as before, and so are statistics
+                where the schedule moves them after the loss.
         """
         function = self.program.train
         assert function is not None, "an inference-only program does not train"
@@ -118,6 +119,8 @@ class Machine:
                 if step.phase == "loss" and function.name == "train_step":
                     loss = caller.get(training.loss)
                     if loss is not None and not np.isfinite(loss):
+                        for where in step.rescues:
+                            self._view(where)[...] = slots[0][where.tensor].reshape(where.spec.shape)
                         raise NonFiniteLossError
             elif step.verb in ("page in", "restore"):
                 where = step.outputs[0]

@@ -82,6 +82,8 @@ class Step:
     phase: str
     frees: tuple[Operand, ...] = ()
     kernels: tuple[Kernel, ...] = ()
+    rescues: tuple[Operand, ...] = ()
+    """Of a loss: what is brought back to the arena if it is not finite, for the step ends there."""
 
 
 @dataclass(frozen=True)
@@ -488,11 +490,14 @@ class _FunctionLowering:
             verb = "update"
         elif action.in_place is not None:
             verb = "in place"
+        rescues: tuple[Operand, ...] = ()
         if node.phase == "loss" and self.training.loss in node.outputs and self.name == "train_step":
-            statements.append("if (!POET_IS_FINITE(*loss)) return POET_ENONFINITE;")
+            left = (r for r in _boundary(self.plan) if self.now.get(r.tensor) != r)
+            rescues = tuple(_at_home(self.plan, r) for r in left)
+            statements += self.give_up(rescues)
         self.done.add(node.name)
         self.step(verb, statements, node, inputs, outputs, node.phase)
-        self.steps[-1] = replace(self.steps[-1], kernels=tuple(c.kernel for c in calls))
+        self.steps[-1] = replace(self.steps[-1], kernels=tuple(c.kernel for c in calls), rescues=rescues)
 
     def call(
         self,
@@ -584,16 +589,21 @@ class _FunctionLowering:
 
     def restore(self, home: MemoryPlan) -> None:
         """Bring back what training left in the arena between its steps."""
-        for r in home.residencies:
-            if r.born == 0 and r.tensor in home.schedule.resident:
-                page = self.shared.store.pages[r.tensor]
-                spec = home.schedule.costed.training.tensors[r.tensor].spec
-                c = self.shared.page_name(r.tensor)
-                self.pages.append((c, page))
-                at = f"POET_AT({C_TYPE[spec.dtype]}, arena, {r.offset})"
-                where = Operand(r.tensor, spec, "arena", r.offset, at)
-                statement = f"POET_TRY(poet_slot_in(&m->pager, &{c}, {at}));"
-                self.step("restore", [statement], None, (), (where,), "")
+        for where in (_at_home(home, r) for r in _boundary(home)):
+            self.step("restore", [self.bring(where)], None, (), (where,), "")
+
+    def give_up(self, rescues: Sequence[Operand]) -> list[str]:
+        """Leave a step whose loss is not finite; the next one finds the arena as this one did."""
+        if not rescues:
+            return ["if (!POET_IS_FINITE(*loss)) return POET_ENONFINITE;"]
+        back = (f"    {self.bring(where)}" for where in rescues)
+        return ["if (!POET_IS_FINITE(*loss)) {", *back, "    return POET_ENONFINITE;", "}"]
+
+    def bring(self, where: Operand) -> str:
+        """Read a persistent tensor's page; the page gets its name here."""
+        c = self.shared.page_name(where.tensor)
+        self.pages.append((c, self.shared.store.pages[where.tensor]))
+        return f"POET_TRY(poet_slot_in(&m->pager, &{c}, {where.c}));"
 
     def step(
         self,
@@ -609,6 +619,19 @@ class _FunctionLowering:
         self.steps.append(
             Step(len(self.steps), verb, tuple(statements), node, inputs, outputs, phase or "forward")
         )
+
+
+def _boundary(home: MemoryPlan) -> tuple[Residency, ...]:
+    """Persistent tensors that are in the arena between training steps, though they leave it in one."""
+    resident = set(home.schedule.resident)
+    return tuple(r for r in home.residencies if r.born == 0 and r.tensor in resident)
+
+
+def _at_home(home: MemoryPlan, residency: Residency) -> Operand:
+    """Where such a tensor is between training steps."""
+    spec = home.schedule.costed.training.tensors[residency.tensor].spec
+    at = f"POET_AT({C_TYPE[spec.dtype]}, arena, {residency.offset})"
+    return Operand(residency.tensor, spec, "arena", residency.offset, at)
 
 
 def c_number(value: int | float) -> str:
