@@ -505,7 +505,7 @@ def _step_lines(function: Function, step: Step, digits: int, trace: bool) -> lis
 
 def _wrap(statement: str, first: str, rest: str) -> list[str]:
     """A call in lines of 110 columns, the body's four included, that break between arguments."""
-    head, *items = re.split(r", (?![^(]*\*/)", statement)
+    head, *items = statement.split(", ")
     call = head.rfind("(")
     if not items or call < 0:
         return [first + statement]

@@ -178,11 +178,10 @@ int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_
         const uint32_t part = left < dev->sector_bytes ? left : dev->sector_bytes;
         check = poet_check(check, pager->bounce, part);
         left -= part;
-        if (part < dev->sector_bytes && !page->streamed && check != get(pager->bounce, dev->sector_bytes - 4)) {
-            return POET_ECHECK;
-        }
+        const int is_last = part < dev->sector_bytes;
+        if (is_last && !page->streamed && check != get(pager->bounce, dev->sector_bytes - 4)) return POET_ECHECK;
         if (part > 0) POET_TRY(sink(context, pager->bounce, part));
-        if (part < dev->sector_bytes) return POET_OK;
+        if (is_last) return POET_OK;
     }
 }
 

@@ -10,8 +10,8 @@ extern "C" {
 
 /* Where one tensor lives outside the arena. Its last sector ends with a check word over its bytes. */
 struct poet_page {
-    uint32_t sector; /* first sector; of slot 0 where there are two */
-    uint32_t bytes;  /* of the tensor; a multiple of 4 */
+    uint32_t sector;   /* first sector; of slot 0 where there are two */
+    uint32_t bytes;    /* of the tensor; a multiple of 4 */
     uint32_t streamed; /* 1: pieces of it are read and written, so it has no check word */
 };
 
