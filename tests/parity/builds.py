@@ -18,6 +18,7 @@ from poetgen.op import Array
 from poetgen.pipeline import Options
 from poetgen.program import Program
 from poetgen.project import Project, open_project
+from poetgen.schedule import Compute
 from tests.onnx_nets import OnnxNet, branches, shared_weights
 from tests.parity.nets import DATA, LOSS, Oracle
 
@@ -108,13 +109,15 @@ def touched_bytes(program: Program) -> int:
     for function in program.functions:
         if function is program.infer and program.train is not None:
             continue
-        costed = function.plan.schedule.costed
-        tensors = costed.training.tensors
+        schedule = function.plan.schedule
+        tensors = schedule.costed.training.tensors
         for r in function.plan.residencies:
             if r.tensor in tensors:
                 ends.append(r.offset + tensors[r.tensor].spec.nbytes)
             else:
-                (variant,) = costed.variants[r.tensor.rpartition("/")[0]]
+                action = function.plan.schedule.actions[r.born]
+                assert isinstance(action, Compute)
+                variant = schedule.costed.variants[action.node][action.variant]
                 ends.append(r.offset + variant.workspace_bytes)
     return max(ends)
 
