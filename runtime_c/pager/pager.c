@@ -179,7 +179,9 @@ int poet_slot_read(struct poet_pager *pager, const struct poet_page *page, poet_
         check = poet_check(check, pager->bounce, part);
         left -= part;
         const int is_last = part < dev->sector_bytes;
-        if (is_last && !page->streamed && check != get(pager->bounce, dev->sector_bytes - 4)) return POET_ECHECK;
+        if (is_last && !page->streamed) {
+            if (check != get(pager->bounce, dev->sector_bytes - 4)) return POET_ECHECK;
+        }
         if (part > 0) POET_TRY(sink(context, pager->bounce, part));
         if (is_last) return POET_OK;
     }
