@@ -60,11 +60,17 @@ class AdamUpdate(Op):
         return Work("update", 6 * inputs[0].size)
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
-        """One call; 1 - beta is formed here, in double."""
-        s = Struct(
+        """One call."""
+        kernel = Kernel("poet_adam_f32", "adam")
+        s = self.struct(inputs[0].size)
+        return (Call(kernel, (s, In(2), In(5), In(1), In(0), In(3), In(4))),)
+
+    def struct(self, size: int) -> Struct:
+        """The kernel's constants; 1 - beta is formed here, in double."""
+        return Struct(
             "struct poet_adam",
             (
-                ("size", inputs[0].size),
+                ("size", size),
                 ("beta1", float(self.beta1)),
                 ("rest1", 1 - float(self.beta1)),
                 ("beta2", float(self.beta2)),
@@ -73,8 +79,6 @@ class AdamUpdate(Op):
                 ("decay", float(self.weight_decay)),
             ),
         )
-        kernel = Kernel("poet_adam_f32", "adam")
-        return (Call(kernel, (s, In(2), In(5), In(1), In(0), In(3), In(4))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:

@@ -161,21 +161,19 @@ static int make(struct nest *t, const struct poet_block *made)
     const int32_t grouped = s->c.groups > 1, out_end = made->chan + made->chans;
     const int32_t first = grouped ? made->chan / t->group_outs * t->group_reds : 0;
     const int32_t end = grouped ? out_end / t->group_outs * t->group_reds : t->reds;
-    const int32_t is_one_chunk = end - first <= s->reds;
+    const int32_t by_part = end - first <= s->reds && !s->keep_sums;
     const struct poet_rows r = t->is_dx ? reached_from(&s->c, made->row, made->rows)
                                         : poet_conv2d_reach(&s->c, made->row, made->rows);
     const struct sums all = sums_of(t, made);
 
-    if (!is_one_chunk) start(t, made, &all);
+    if (!by_part) start(t, made, &all);
     for (int32_t red = first; red < end; red += s->reds) {
         const int32_t reds = least(s->reds, end - red);
-        struct poet_block source = { made->image, made->images, r.first, r.end - r.first, red, reds };
+        struct poet_block source = { made->image, made->images, r.first, r.end - r.first, 0, 0 };
         struct poet_view from;
 
-        if (s->keep_rows) {
-            source.chan = first;
-            source.chans = end - first;
-        }
+        source.chan = red - (red - first) % s->held;
+        source.chans = least(s->held, end - source.chan);
         POET_TRY(poet_block_read(t->pager, &t->source, &source, &t->source_buffer, &from));
         from.at += (red - source.chan) * from.chan;
         source.chans = reds;
@@ -192,19 +190,19 @@ static int make(struct nest *t, const struct poet_block *made)
             } else {
                 POET_TRY(read_weights(t, out, part.chans, red, reds, &w));
             }
-            if (is_one_chunk) {
+            if (by_part) {
                 to = sums_of(t, &part);
                 start(t, &part, &to);
             } else {
                 to.at += (out - made->chan) * to.chan;
             }
             multiply(t, &part, &source, &from, &w, &to);
-            if (is_one_chunk && t->made.home.at == NULL) {
+            if (by_part && t->made.home.at == NULL) {
                 POET_TRY(poet_block_write(t->pager, &t->made, &part, to.at));
             }
         }
     }
-    if (is_one_chunk || t->made.home.at != NULL) return POET_OK;
+    if (by_part || t->made.home.at != NULL) return POET_OK;
     return poet_block_write(t->pager, &t->made, made, all.at);
 }
 

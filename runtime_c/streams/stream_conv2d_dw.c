@@ -36,11 +36,13 @@ static int sum_up(struct nest *t, const struct block *b)
 {
     const struct poet_conv2d *const c = &t->s->c;
     const int32_t grouped = c->groups > 1, group = c->out_c / c->groups;
-    struct poet_block x = { .chan = grouped ? b->out / group * b->ins : b->in,
-                            .chans = grouped ? b->outs / group * b->ins : b->ins };
-    struct poet_block dy = { .chan = b->out, .chans = b->outs };
+    const int32_t in = grouped ? b->out / group * b->ins : b->in;
+    const int32_t ins = grouped ? b->outs / group * b->ins : b->ins;
+    struct poet_block x = { .chan = in - in % t->s->held_ins }, dy = { .chan = b->out - b->out % t->s->held_outs };
     enum poet_start start = POET_START_ZERO;
 
+    x.chans = least(t->s->held_ins, c->in_c - x.chan);
+    dy.chans = least(t->s->held_outs, c->out_c - dy.chan);
     for (int32_t image = 0; image < c->batch; image += t->s->images) {
         for (int32_t row = 0; row < c->out_h; row += t->s->rows, start = POET_CONTINUE) {
             struct poet_view from_x, from_dy;
@@ -58,9 +60,9 @@ static int sum_up(struct nest *t, const struct block *b)
             struct poet_conv2d k = *c;
             k.batch = x.images;
             k.groups = grouped ? b->outs / group : 1;
-            k.in_c = x.chans;
+            k.in_c = ins;
             k.in_h = x.rows;
-            k.out_c = dy.chans;
+            k.out_c = b->outs;
             k.out_h = dy.rows;
             k.pad_top += x.row - row * c->stride_h;
             k.x_batch = from_x.batch;
@@ -70,7 +72,8 @@ static int sum_up(struct nest *t, const struct block *b)
             k.y_chan = from_dy.chan;
             k.y_row = from_dy.row;
             k.w_out = b->dw_out;
-            poet_conv2d_dw_f32(&k, start, from_x.at, from_dy.at, b->dw);
+            poet_conv2d_dw_f32(&k, start, from_x.at + (in - x.chan) * k.x_chan,
+                               from_dy.at + (b->out - dy.chan) * k.y_chan, b->dw);
         }
     }
     return POET_OK;
@@ -117,9 +120,10 @@ static int update_block(struct nest *t, const struct block *b)
             dw += n;
         }
     }
-    /* Pieces may lie over x and dy. */
-    t->x_buffer.has.images = 0;
-    t->dy_buffer.has.images = 0;
+    if (t->s->piece_at < t->s->dw_at) { /* over x and dy */
+        t->x_buffer.has.images = 0;
+        t->dy_buffer.has.images = 0;
+    }
     return POET_OK;
 }
 

@@ -41,7 +41,7 @@ int poet_box_read(struct poet_pager *pager, uint32_t sector, int32_t at, const s
 int poet_box_write(struct poet_pager *pager, uint32_t sector, int32_t at, const struct poet_box *box,
                    const float *from);
 
-/* A tensor of images; strides in floats. In the store its layout is [image][row][channel][x], chan = width. */
+/* A tensor of images; strides in floats. In the store it is [image][row][channel][x], chan = width. */
 struct poet_images {
     struct poet_stream home;
     int32_t batch, chan, row, width;

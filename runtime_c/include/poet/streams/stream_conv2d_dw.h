@@ -1,5 +1,5 @@
-/* stream_conv2d_dw.h: the gradient of a convolution's weights, and what an optimizer makes of it at once, with
- * any of their operands in the store. A dense layer is one of images of 1 x 1. */
+/* stream_conv2d_dw.h: the gradient of a convolution's weights, and what an optimizer makes of it at once,
+ * with any of their operands in the store. A dense layer is one of images of 1 x 1. */
 #ifndef POET_STREAMS_STREAM_CONV2D_DW_H
 #define POET_STREAMS_STREAM_CONV2D_DW_H
 
@@ -22,10 +22,12 @@ extern "C" {
 struct poet_stream_conv2d_dw {
     struct poet_conv2d c;           /* sizes, and the strides of x, w and y in the arena or the store */
     int32_t outs, ins;              /* channels of a block */
-    int32_t images, rows;           /* of a tile */
+    int32_t held_outs, held_ins;    /* channels of dy, of x whose rows are in RAM at once: some blocks */
+    int32_t images, rows;           /* of a tile; several images only with all rows, for the order of sums */
     int32_t ins_first;              /* 1: all blocks of some inputs, then the next inputs */
     int32_t piece;                  /* floats that are updated at once; a multiple of a sector's */
-    int32_t dy_at, dw_at, piece_at; /* floats from the workspace's start; x is at 0 */
+    int32_t dy_at, dw_at, piece_at; /* floats from the workspace's start; x is at 0, and pieces may be over x
+                                       and dy, which are then read anew for the next block */
 };
 
 /* dw in the arena or the store. */

@@ -1,0 +1,593 @@
+"""Convolution, the gradient of its input, and dense layers: runtime_c/streams/stream_conv2d.c.
+
+``Nest`` is one of them in the roles of that file: outputs are channels of what is made (y or dx),
+reductions those of its source (x or dy). ``Tile`` is how the loops are cut. ``traffic`` walks the same
+loops and counts; ``tiles`` estimates a grid of tiles in closed form, and the best few are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from poetgen.graph import Node
+from poetgen.op import Arg, Call, In, Kernel, Pager, Raw, Spec, StreamIn, StreamOut, Struct, Workspace
+from poetgen.ops.conv import Conv, ConvDx
+from poetgen.ops.gemm import Gemm
+from poetgen.streams.traffic import FLOAT_BYTES, BlockReader, Box, Traffic, block_traffic, box
+from poetgen.streams.variant import Prices, StreamVariant
+
+Numbers = npt.NDArray[Any]
+_FAMILY = "stream_conv2d"
+CANDIDATES = 6
+"""Tiles that are counted for each point, the best ones by estimate."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``struct poet_conv2d``."""
+
+    batch: int
+    in_c: int
+    in_h: int
+    in_w: int
+    out_c: int
+    out_h: int
+    out_w: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    dilation_h: int
+    dilation_w: int
+    pad_top: int
+    pad_left: int
+    groups: int
+    x_batch: int
+    x_chan: int
+    x_row: int
+    y_batch: int
+    y_chan: int
+    y_row: int
+    w_out: int
+    w_in: int
+
+    @classmethod
+    def dense(cls, batch: int, ins: int, outs: int) -> Sizes:
+        """A dense layer: images of 1 x 1."""
+        return cls(
+            *(batch, ins, 1, 1, outs, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1),
+            *(ins, 1, 1, outs, 1, 1, ins, 1),
+        )
+
+    @property
+    def taps(self) -> int:
+        """Of one pair of channels."""
+        return self.kernel_h * self.kernel_w
+
+    def without_idle_rows(self) -> Sizes:
+        """For y and dw: rows of x that a 1-high kernel strides over are no rows."""
+        if self.kernel_h > 1 or self.stride_h == 1 or self.pad_top:
+            return self
+        if (self.out_h - 1) * self.stride_h >= self.in_h:
+            return self
+        return replace(self, in_h=self.out_h, x_row=self.x_row * self.stride_h, stride_h=1)
+
+    def reach(self, row: int, rows: int) -> tuple[int, int]:
+        """First row and end of what rows of y take from x."""
+        top = row * self.stride_h - self.pad_top
+        end = top + (rows - 1) * self.stride_h + (self.kernel_h - 1) * self.dilation_h + 1
+        first = min(max(0, top), self.in_h)
+        return first, max(first, min(end, self.in_h))
+
+    def reached_from(self, row: int, rows: int) -> tuple[int, int]:
+        """First row and end of what rows of dx take from dy."""
+        top = row + self.pad_top - (self.kernel_h - 1) * self.dilation_h
+        end = min((row + rows - 1 + self.pad_top) // self.stride_h + 1, self.out_h)
+        return min(over(max(0, top), self.stride_h), end), end
+
+    def struct_fields(self) -> tuple[tuple[str, int], ...]:
+        """As member ``c`` of a nest's struct."""
+        return tuple((f"c.{f.name}", getattr(self, f.name)) for f in fields(self))
+
+
+def over(n: int, d: int) -> int:
+    """n / d, rounded up."""
+    return -(-n // d)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A convolution (or dense layer), or the gradient of its input."""
+
+    sizes: Sizes
+    is_dx: bool
+
+    @property
+    def outs(self) -> int:
+        """Channels of what is made."""
+        return self.sizes.in_c if self.is_dx else self.sizes.out_c
+
+    @property
+    def reds(self) -> int:
+        """Channels of the source."""
+        return self.sizes.out_c if self.is_dx else self.sizes.in_c
+
+    @property
+    def rows(self) -> int:
+        """Of what is made."""
+        return self.sizes.in_h if self.is_dx else self.sizes.out_h
+
+    @property
+    def group_outs(self) -> int:
+        """Of one group."""
+        return self.outs // self.sizes.groups
+
+    @property
+    def group_reds(self) -> int:
+        """Of one group."""
+        return self.reds // self.sizes.groups
+
+    @property
+    def made(self) -> tuple[int, int, int]:
+        """Strides of an image and of a row, and a row's width."""
+        s = self.sizes
+        return (s.x_batch, s.x_row, s.in_w) if self.is_dx else (s.y_batch, s.y_row, s.out_w)
+
+    @property
+    def source(self) -> tuple[int, int, int]:
+        """Strides of an image and of a row, and a row's width."""
+        s = self.sizes
+        return (s.y_batch, s.y_row, s.out_w) if self.is_dx else (s.x_batch, s.x_row, s.in_w)
+
+    def source_rows(self, row: int, rows: int) -> tuple[int, int]:
+        """First row and end of what ``rows`` rows from ``row`` on are made from."""
+        return self.sizes.reached_from(row, rows) if self.is_dx else self.sizes.reach(row, rows)
+
+    def bands(self, rows: int) -> tuple[tuple[int, int], ...]:
+        """Source rows of each band."""
+        return _bands(self, rows)
+
+
+@lru_cache(maxsize=4096)
+def _bands(nest: Nest, rows: int) -> tuple[tuple[int, int], ...]:
+    return tuple(nest.source_rows(row, min(rows, nest.rows - row)) for row in range(0, nest.rows, rows))
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Which operands are in the store."""
+
+    source: bool
+    weights: bool
+    made: bool
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How the loops are cut; the fields of ``struct poet_stream_conv2d`` of the same names."""
+
+    outs: int
+    part: int
+    reds: int
+    held: int
+    images: int
+    rows: int
+    tiles_first: int = 0
+    keep_weights: int = 0
+    keep_sums: int = 0
+
+
+def buffers(nest: Nest, streamed: Streamed, tile: Tile) -> tuple[int, int, int]:
+    """Floats for source rows, weights and sums; even, so that each begins at a multiple of 8 bytes."""
+    s = nest.sizes
+    grouped = s.groups > 1
+    block_reds = tile.outs // nest.group_outs * nest.group_reds if grouped else nest.reds
+    rows = max(end - first for first, end in nest.bands(tile.rows))
+    source = tile.images * rows * min(tile.held, block_reds) * nest.source[2]
+    if grouped:
+        weights = (block_reds if nest.is_dx else tile.outs) * (s.in_c // s.groups) * s.taps
+    elif tile.keep_weights:
+        weights = tile.outs * nest.reds * s.taps
+    else:
+        weights = tile.part * tile.reds * s.taps
+    chans = tile.part if tile.reds >= block_reds and not tile.keep_sums else tile.outs
+    sums = tile.images * tile.rows * chans * nest.made[2]
+    return (
+        even(source if streamed.source else 0),
+        even(weights if streamed.weights else 0),
+        even(sums if streamed.made else 0),
+    )
+
+
+def even(n: int) -> int:
+    """n or n + 1."""
+    return n + n % 2
+
+
+def traffic(nest: Nest, streamed: Streamed, tile: Tile, sector_bytes: int) -> Traffic:
+    """What a run moves: the loops of stream_conv2d.c."""
+    s = nest.sizes
+    grouped = s.groups > 1
+    total = Traffic()
+    blocks, bands = over(nest.outs, tile.outs), over(nest.rows, tile.rows)
+    tiles = over(s.batch, tile.images) * bands
+    reader = BlockReader(*nest.source, sector_bytes)
+    has: tuple[int, ...] = ()
+    for i in range(blocks * tiles):
+        block, at = (i % blocks, i // blocks) if tile.tiles_first else (i // tiles, i % tiles)
+        image, row, chan = at // bands * tile.images, at % bands * tile.rows, block * tile.outs
+        images, rows = min(tile.images, s.batch - image), min(tile.rows, nest.rows - row)
+        outs = min(tile.outs, nest.outs - chan)
+        first = chan // nest.group_outs * nest.group_reds if grouped else 0
+        end = (chan + outs) // nest.group_outs * nest.group_reds if grouped else nest.reds
+        by_part = end - first <= tile.reds and not tile.keep_sums
+        source_row, source_end = nest.source_rows(row, rows)
+        for red in range(first, end, tile.reds):
+            reds = min(tile.reds, end - red)
+            if streamed.source:
+                held = red - (red - first) % tile.held
+                held_rows = (image, images, source_row, source_end - source_row)
+                total += reader.read((*held_rows, held, min(tile.held, end - held)))
+            for out in range(chan, chan + outs, tile.part):
+                part = min(tile.part, chan + outs - out)
+                want = (out, part, first, end - first) if tile.keep_weights else (out, part, red, reds)
+                if streamed.weights and want != has:
+                    has = want
+                    total += _weights(nest, want, sector_bytes)
+                if streamed.made and by_part:
+                    total += block_traffic(
+                        (image, images, row, rows, out, part), *nest.made, sector_bytes, True
+                    )
+        if streamed.made and not by_part:
+            total += block_traffic((image, images, row, rows, chan, outs), *nest.made, sector_bytes, True)
+    return total
+
+
+def _weights(nest: Nest, want: tuple[int, ...], sector_bytes: int) -> Traffic:
+    s = nest.sizes
+    out, outs, red, reds = want
+    major, majors, minor, minors = (red, reds, out, outs) if nest.is_dx else (out, outs, red, reds)
+    if s.groups > 1:
+        minor, minors = 0, s.in_c // s.groups
+    return box(major * s.w_out + minor * s.w_in, Box(1, 0, majors, s.w_out, minors * s.taps), sector_bytes)
+
+
+# Tiles to choose from
+
+_NOTHING, _ALL_ROWS, _SECTORS_OF_ROWS, _WEIGHTS, _SUMS = range(5)  # what stays in RAM for longer
+
+
+def sizes_of(n: int, most: int = 14) -> tuple[int, ...]:
+    """Sizes of a tile along an axis of n: divisors, powers of two and n/1 .. n/6, thinned."""
+    divisors = [d for d in range(1, n + 1) if n % d == 0]
+    if len(divisors) > most:
+        divisors = [d for d in divisors if d & (d - 1) == 0 or d == n]
+    powers = [1 << k for k in range(n.bit_length()) if 1 << k <= n]
+    return tuple(sorted({*divisors, *powers, *(over(n, k) for k in range(1, 7))}))
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Tiles as columns, with their workspace and an estimate of their time."""
+
+    columns: tuple[Numbers, ...]
+    words: Numbers
+    time_s: Numbers
+
+    def best(self, limit_words: int) -> Iterator[tuple[int, ...]]:
+        """The best few within a limit, by estimate."""
+        fits = np.flatnonzero(self.words <= limit_words)
+        for i in fits[np.lexsort((self.words[fits], self.time_s[fits]))][:CANDIDATES]:
+            yield tuple(int(c[i]) for c in self.columns)
+
+
+class Estimate:
+    """Seconds of transfers of many tiles at once; runs that are ragged at sectors cost an average."""
+
+    def __init__(self, prices: Prices, sector_bytes: int) -> None:
+        self.prices, self.sector_bytes = prices, sector_bytes
+        self.time_s: Any = 0.0
+
+    def move(self, times: Any, run: Any, *aligned: Any, is_write: bool = False) -> None:
+        """Add ``times`` runs of ``run`` floats that begin and end at multiples of ``aligned``."""
+        p, sector = self.prices, self.sector_bytes
+        size = np.asarray(run) * FLOAT_BYTES
+        ragged = np.zeros(np.shape(times), np.bool_)
+        for unit in aligned:
+            ragged = ragged | (np.asarray(unit) * FLOAT_BYTES % sector != 0)
+        ends = np.where(size < sector, 1 + size / sector, 1.75)
+        calls = np.where(ragged, ends + (size >= 2 * sector), 1.0)
+        moved = np.where(ragged, size + sector, size)
+        if is_write:
+            seconds = calls * p.out_latency_s + moved * p.out_s_per_byte
+            seconds += np.where(ragged, ends * (p.in_latency_s + sector * p.in_s_per_byte), 0.0)
+        else:
+            seconds = calls * p.in_latency_s + moved * p.in_s_per_byte
+        self.time_s = self.time_s + times * seconds
+
+
+def grid(axes: Sequence[Iterable[int]]) -> tuple[Numbers, ...]:
+    """All combinations, a column an axis."""
+    return tuple(a.ravel() for a in np.meshgrid(*(np.array(tuple(a), np.int64) for a in axes), indexing="ij"))
+
+
+def image_tiles(batch: int, rows: int, step: int) -> tuple[tuple[int, int], ...]:
+    """(images, rows) of a tile: bands of one image, or whole images."""
+    one = {step * r for r in sizes_of(over(rows, step)) if step * r < rows} | {1, rows}
+    return (*((1, r) for r in sorted(one)), *((n, rows) for n in sizes_of(batch) if n > 1))
+
+
+@lru_cache(maxsize=1024)
+def tiles(nest: Nest, streamed: Streamed, sector_bytes: int, prices: Prices) -> Grid:
+    """A grid of tiles."""
+    s = nest.sizes
+    shapes = image_tiles(s.batch, nest.rows, s.stride_h if nest.is_dx else 1)
+    if s.groups > 1:
+        return _grouped(nest, streamed, shapes, sector_bytes, prices)
+    outs_sizes = sizes_of(nest.outs)
+    cut_reds = streamed.source or streamed.weights
+    columns = grid(
+        (
+            outs_sizes,
+            outs_sizes if streamed.weights else (0,),
+            sizes_of(nest.reds) if cut_reds else (nest.reds,),
+            range(len(shapes)),
+            (0, 1),
+            (
+                _NOTHING,
+                *((_ALL_ROWS, _SECTORS_OF_ROWS) if streamed.source else ()),
+                *((_WEIGHTS,) if streamed.weights else ()),
+                *((_SUMS,) if streamed.made else ()),
+            ),
+        )
+    )
+    outs, part, reds, shape, order, keep = columns
+    made_batch, made_row, made_width = nest.made
+    _, source_row, source_width = nest.source
+    part = np.where(part == 0, outs, part)
+    sector_chans = sector_bytes // math.gcd(sector_bytes, FLOAT_BYTES * source_width)
+    held = np.select(
+        [keep == _ALL_ROWS, keep == _SECTORS_OF_ROWS], [nest.reds, np.lcm(reds, sector_chans)], reds
+    )
+    fine = (
+        (part <= outs) & (held <= nest.reds) & ((keep == _NOTHING) | ((reds == nest.reds) == (keep == _SUMS)))
+    )
+    fine &= ((keep != _WEIGHTS) | (part == outs)) & ((keep != _SECTORS_OF_ROWS) | (held > reds))
+    outs, part, reds, held, shape, order, keep = (
+        c[fine] for c in (outs, part, reds, held, shape, order, keep)
+    )
+    images, rows = (np.array([t[i] for t in shapes])[shape] for i in range(2))
+    whole = reds == nest.reds
+    halo, most = (np.array([f(nest.bands(r)) for _, r in shapes])[shape] for f in (_sum_of_rows, _most_rows))
+    touched = _touched(nest)
+
+    source_words = images * most * held * source_width
+    weight_words = np.where(keep == _WEIGHTS, outs * nest.reds, part * reds) * s.taps
+    by_part = whole & (keep != _SUMS)
+    sum_words = images * rows * np.where(by_part, part, outs) * made_width
+    words = sum(
+        (w + w % 2) * used
+        for w, used in (
+            (source_words, streamed.source),
+            (weight_words, streamed.weights),
+            (sum_words, streamed.made),
+        )
+    )
+
+    blocks, parts, chunks = -(-nest.outs // outs), -(-outs // part), -(-nest.reds // reds)
+    n_tiles = -(-s.batch // images) * -(-nest.rows // rows)
+    cost = Estimate(prices, sector_bytes)
+    if streamed.source:
+        passes = np.where((order == 1) | (n_tiles == 1), 1, blocks)
+        all_reds = nest.reds * source_width
+        rows_read = passes * touched * s.batch
+        in_one = source_row == all_reds or _most_rows(nest.bands(nest.rows)) == 1
+        loads = passes * n_tiles if in_one else rows_read
+        stays = held == nest.reds
+        cost.move(
+            np.where(stays, loads, blocks * -(-nest.reds // held) * halo * s.batch),
+            np.where(stays, rows_read * all_reds / loads, held * source_width),
+            *(held * source_width, source_row),
+        )
+    if streamed.weights:
+        kept = (keep == _WEIGHTS) | (chunks * parts == 1)
+        loads = np.where(
+            kept,
+            np.where((order == 1) & (blocks > 1), blocks * n_tiles, blocks),
+            blocks * parts * chunks * n_tiles,
+        )
+        o, r = np.where(kept, outs, part), np.where(kept, nest.reds, reds)
+        major, minor, minors = (r, o, nest.outs) if nest.is_dx else (o, r, nest.reds)
+        one_run = minor == minors
+        cost.move(
+            loads * np.where(one_run, 1, major),
+            np.where(one_run, major, 1) * minor * s.taps,
+            *(np.where(one_run, major, 1) * minor * s.taps, np.where(one_run, 0, s.w_out)),
+        )
+    if streamed.made:
+        o = np.where(by_part, part, outs)
+        count = blocks * n_tiles * np.where(by_part, parts, 1)
+        one_run = (o == nest.outs) & (made_row == nest.outs * made_width) | (nest.rows * s.batch == 1)
+        one_run &= (images == 1) | (made_batch == nest.rows * made_row)
+        per = images * rows
+        cost.move(
+            count * np.where(one_run, 1, per),
+            np.where(one_run, per, 1) * o * made_width,
+            *(np.where(one_run, per, 1) * o * made_width, np.where(one_run, 0, made_row)),
+            is_write=True,
+        )
+    kept_ones = tuple((keep == k) * 1 for k in (_WEIGHTS, _SUMS))
+    return Grid(
+        (outs, part, reds, held, images, rows, order, *kept_ones),
+        np.asarray(words),
+        np.broadcast_to(cost.time_s, outs.shape),
+    )
+
+
+def _grouped(
+    nest: Nest,
+    streamed: Streamed,
+    shapes: Sequence[tuple[int, int]],
+    sector_bytes: int,
+    prices: Prices,
+) -> Grid:
+    """Blocks of whole groups; their tiles are few, so they are counted at once."""
+    found = []
+    for groups in sizes_of(nest.sizes.groups):
+        for images, rows in shapes:
+            outs, reds = groups * nest.group_outs, groups * nest.group_reds
+            tile = Tile(outs, outs, reds, reds, images, rows)
+            words = sum(buffers(nest, streamed, tile))
+            found.append((astuple(tile), words, traffic(nest, streamed, tile, sector_bytes).time_s(prices)))
+    columns = tuple(np.array(c) for c in zip(*(f[0] for f in found), strict=True))
+    return Grid(columns, np.array([f[1] for f in found]), np.array([f[2] for f in found]))
+
+
+def _sum_of_rows(bands: Sequence[tuple[int, int]]) -> int:
+    return sum(end - first for first, end in bands)
+
+
+def _most_rows(bands: Sequence[tuple[int, int]]) -> int:
+    return max(end - first for first, end in bands)
+
+
+def _touched(nest: Nest) -> int:
+    return len({r for first, end in nest.bands(1) for r in range(first, end)})
+
+
+@lru_cache(maxsize=8192)
+def choose(
+    nest: Nest, streamed: Streamed, limit_words: int, sector_bytes: int, prices: Prices
+) -> tuple[Tile, Traffic] | None:
+    """The fastest tile in a workspace, and what it moves; None where not even the smallest fits."""
+    best: tuple[float, Tile, Traffic] | None = None
+    for column in tiles(nest, streamed, sector_bytes, prices).best(limit_words):
+        tile = Tile(*column)
+        moved = traffic(nest, streamed, tile, sector_bytes)
+        if best is None or moved.time_s(prices) < best[0]:
+            best = moved.time_s(prices), tile, moved
+    return best and best[1:]
+
+
+# Variants of a node
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node as a nest: which operand is what, and how it is called."""
+
+    nest: Nest
+    source: int
+    weights: int
+    bias: int | None
+    streamable: Streamed
+
+    def call(self, streamed: Streamed, tile: Tile) -> Call:
+        """The nest's C function with one tile."""
+        source, weights, _ = buffers(self.nest, streamed, tile)
+        struct = Struct(
+            "struct poet_stream_conv2d",
+            (
+                *self.nest.sizes.struct_fields(),
+                *((f.name, getattr(tile, f.name)) for f in fields(tile)),
+                ("weights_at", source),
+                ("sums_at", source + weights),
+            ),
+        )
+        bias: Arg = Raw("NULL") if self.bias is None else In(self.bias)
+        symbol = "poet_stream_conv2d_dx_f32" if self.nest.is_dx else "poet_stream_conv2d_f32"
+        operands: tuple[Arg, ...] = (StreamIn(self.source), StreamIn(self.weights))
+        if self.nest.is_dx:
+            operands = operands[::-1]
+        return Call(Kernel(symbol, _FAMILY), (Pager(), struct, *operands, bias, StreamOut(0), Workspace()))
+
+
+def in_rows(spec: Spec) -> bool:
+    """Do an image's bytes lie as [image][row][channel][x]?"""
+    return spec.layout == "rows" or len(spec.shape) < 4 or spec.shape[1] == 1 or spec.shape[2] == 1
+
+
+def operation(node: Node) -> Operation | None:
+    """A node as a nest; None for another op."""
+    op, specs = node.op, node.in_specs
+    if isinstance(op, Conv):
+        (y,) = node.out_specs
+        sizes = Sizes(**op.geometry.fields(specs[0], specs[1].shape, y)).without_idle_rows()
+        can = Streamed(in_rows(specs[0]), True, in_rows(y))
+        return Operation(Nest(sizes, False), 0, 1, 2 if len(specs) > 2 else None, can)
+    if isinstance(op, ConvDx):
+        (dx,) = node.out_specs
+        sizes = Sizes(**op.geometry.fields(dx, specs[0].shape, specs[1]))
+        return Operation(Nest(sizes, True), 1, 0, None, Streamed(in_rows(specs[1]), True, in_rows(dx)))
+    if isinstance(op, Gemm) and not op.trans_a and op.alpha == op.beta == 1:
+        (m, k), n = specs[0].shape, node.out_specs[0].shape[1]
+        bias = None
+        if len(specs) > 2:
+            if specs[2].size != n or specs[2].shape[-1] != n:
+                return None
+            bias = 2
+        if op.trans_b:
+            return Operation(Nest(Sizes.dense(m, k, n), False), 0, 1, bias, Streamed(True, True, True))
+        return Operation(Nest(Sizes.dense(m, n, k), True), 0, 1, bias, Streamed(True, True, True))
+    return None
+
+
+MODES = tuple(Streamed(*(m >> k & 1 > 0 for k in range(3))) for m in range(1, 8))
+
+
+def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
+    """For each set of streamed operands the fastest tiles in all, a half and a quarter of the workspace."""
+    what = operation(node)
+    if what is None:
+        return ()
+    out = []
+    for mode in MODES:
+        if any(want and not can for want, can in zip(astuple(mode), astuple(what.streamable), strict=True)):
+            continue
+        streamed_in = tuple(
+            sorted(i for i, s in ((what.source, mode.source), (what.weights, mode.weights)) if s)
+        )
+        room = room_bytes - resident_bytes(node, streamed_in, (0,) if mode.made else ())
+        taken: list[StreamVariant] = []
+        for share in (1, 2, 4):
+            chosen = choose(what.nest, mode, room // share // FLOAT_BYTES, sector_bytes, prices)
+            if chosen is None:
+                break
+            tile, moved = chosen
+            taken.append(
+                StreamVariant(
+                    streamed_in,
+                    (0,) if mode.made else (),
+                    sum(buffers(what.nest, mode, tile)) * FLOAT_BYTES,
+                    moved.bytes_in,
+                    moved.bytes_out,
+                    moved.reads,
+                    moved.writes,
+                    (what.call(mode, tile),),
+                )
+            )
+        out += undominated(taken, prices)
+    return tuple(out)
+
+
+def resident_bytes(node: Node, streamed_in: Iterable[int], streamed_out: Iterable[int]) -> int:
+    """What the operands that are not streamed take, each at a multiple of 8 bytes."""
+    ins = {node.inputs[i]: s.nbytes for i, s in enumerate(node.in_specs) if i not in set(streamed_in)}
+    outs = [s.nbytes for i, s in enumerate(node.out_specs) if i not in set(streamed_out)]
+    return sum(over(n, 8) * 8 for n in (*ins.values(), *outs))
+
+
+def undominated(found: Sequence[StreamVariant], prices: Prices) -> list[StreamVariant]:
+    """Those for which no other takes less time in no more workspace."""
+    kept: list[StreamVariant] = []
+    for v in sorted(found, key=lambda v: (v.time_s(prices), v.workspace_bytes)):
+        if all(v.workspace_bytes < k.workspace_bytes for k in kept):
+            kept.append(v)
+    return kept
