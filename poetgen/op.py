@@ -42,6 +42,8 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from poetgen.strides import row_major
+
 Dtype = Literal["f32", "i32", "u8"]
 Array = npt.NDArray[Any]
 DTYPE_BYTES: dict[str, int] = {"f32": 4, "i32": 4, "u8": 1}
@@ -78,6 +80,14 @@ class Spec:
     def numpy(self) -> Any:
         """The numpy dtype."""
         return NUMPY_DTYPE[self.dtype]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index of each axis to the next, as the bytes lie."""
+        if self.layout == "rows":
+            _, channels, height, width = self.shape
+            return height * channels * width, width, channels * width, 1
+        return row_major(self.shape)
 
     def planes(self) -> tuple[int, int, int]:
         """Sizes (batch, channels, inner) with which [N, C, ...] is walked per channel in n, y, x order.

@@ -17,15 +17,17 @@ def row_major(shape: Ints) -> Ints:
     return tuple(reversed(strides))
 
 
-def broadcast_to(shape: Ints, target: Ints) -> Ints:
+def broadcast_to(shape: Ints, target: Ints, strides: Ints | None = None) -> Ints:
     """Strides with which ``shape`` is read as ``target``; 0 where it repeats.
 
-    Raises ValueError where it does not broadcast.
+    ``strides`` are the shape's own, row-major if None. Raises ValueError where it does not broadcast.
     """
+    strides = row_major(shape) if strides is None else strides
     padded = (1,) * (len(target) - len(shape)) + shape
     if len(shape) > len(target) or any(n not in (1, t) for n, t in zip(padded, target, strict=True)):
         raise ValueError(f"{list(shape)} does not broadcast to {list(target)}")
-    return tuple(0 if n == 1 else s for n, s in zip(padded, row_major(padded), strict=True))
+    own = (0,) * (len(target) - len(shape)) + strides
+    return tuple(0 if n == 1 else s for n, s in zip(padded, own, strict=True))
 
 
 def collapse(sizes: Ints, *strides: Ints) -> tuple[Ints, ...]:

@@ -23,11 +23,16 @@ def _shape(a: Spec, b: Spec) -> Ints:
         raise ValueError(f"{list(a.shape)} and {list(b.shape)} do not broadcast") from None
 
 
-def _loops(ctype: str, sizes: Ints, **operands: Ints) -> Struct:
-    """Four loops; how far each moves in every operand."""
-    walked, *steps = collapse(sizes, *(broadcast_to(shape, sizes) for shape in operands.values()))
+def _walk(operand: Spec, over: Spec) -> Ints:
+    """How far each axis of ``over`` moves in an operand."""
+    return broadcast_to(operand.shape, over.shape, operand.strides)
+
+
+def _loops(ctype: str, sizes: Ints, **walks: Ints) -> Struct:
+    """Four loops, row-major; how far each moves in every operand."""
+    walked, *steps = collapse(sizes, *walks.values())
     fields = [(f"size{k}", n) for k, n in enumerate(walked)]
-    for name, step in zip(operands, steps, strict=True):
+    for name, step in zip(walks, steps, strict=True):
         fields += [(f"{name}{k}", n) for k, n in enumerate(step)]
     return Struct(ctype, tuple(fields))
 
@@ -36,6 +41,7 @@ class _Binary:
     """What the four share; ``kernel`` has a flat and a broadcasting form."""
 
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str]
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
@@ -44,8 +50,9 @@ class _Binary:
         if a.dtype != "f32" or b.dtype != "f32":
             raise ValueError(f"its operands are {a.dtype} and {b.dtype}, not float32")
         shape = _shape(a, b)
-        _loops("", shape, a=a.shape, b=b.shape)  # refuses what four loops cannot walk
-        return (Spec(shape),)
+        y = Spec(shape, layout=next((s.layout for s in inputs if s.shape == shape), "dense"))
+        _loops("", shape, a=_walk(a, y), b=_walk(b, y))  # refuses what four loops cannot walk
+        return (y,)
 
     def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
         """Each element once."""
@@ -54,10 +61,13 @@ class _Binary:
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
         a, b = inputs
-        if a.size == b.size == outputs[0].size:
+        (y,) = outputs
+        if a.size == b.size == y.size and a.layout == b.layout == y.layout:
             kernel = Kernel(f"poet_{self.kernel}_f32", _FAMILY)
             return (Call(kernel, (a.size, In(0), In(1), Out(0))),)
-        s = _loops("struct poet_broadcast", outputs[0].shape, a=a.shape, b=b.shape)
+        axes = (0, 2, 1, 3) if y.layout == "rows" else tuple(range(len(y.shape)))
+        sizes, *walks = (tuple(v[k] for k in axes) for v in (y.shape, _walk(a, y), _walk(b, y)))
+        s = _loops("struct poet_broadcast", sizes, a=walks[0], b=walks[1])
         kernel = Kernel(f"poet_{self.kernel}_broadcast_f32", _FAMILY)
         return (Call(kernel, (s, In(0), In(1), Out(0))),)
 
@@ -97,6 +107,7 @@ class Add(_Binary, Op):
 
     onnx: ClassVar[str] = "Add"
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "add"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -128,6 +139,7 @@ class Sub(_Binary, Op):
 
     onnx: ClassVar[str] = "Sub"
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "sub"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -159,6 +171,7 @@ class Mul(_Binary, Op):
 
     onnx: ClassVar[str] = "Mul"
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "mul"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -191,6 +204,7 @@ class Div(_Binary, Op):
 
     onnx: ClassVar[str] = "Div"
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "div"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -226,6 +240,7 @@ class Neg(Op):
 
     onnx: ClassVar[str] = "Neg"
     in_place: ClassVar[Ints] = (0,)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x."""
@@ -266,10 +281,17 @@ class SumTo(Op):
 
     shape: Ints
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """The operand's shape."""
-        _loops("", inputs[0].shape, y=self.shape)
-        return (Spec(self.shape),)
+        y = Spec(self.shape)
+        self._struct(inputs[0], y)
+        return (y,)
+
+    def _struct(self, x: Spec, y: Spec) -> Struct:
+        s = _loops("struct poet_sum_to", x.shape, x=x.strides, y=_walk(y, x))
+        return Struct(s.ctype, (*s.fields, ("outputs", y.size)))
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """In the kernel's order."""
@@ -284,8 +306,7 @@ class SumTo(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        s = _loops("struct poet_sum_to", inputs[0].shape, y=self.shape)
-        s = Struct(s.ctype, (*s.fields, ("outputs", outputs[0].size)))
+        s = self._struct(inputs[0], outputs[0])
         return (Call(Kernel("poet_sum_to_f32", _FAMILY), (s, In(0), Out(0))),)
 
     @classmethod

@@ -11,7 +11,6 @@ Per channel, float32, one rounding an operation:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -51,15 +50,9 @@ def _check(x: Spec, *vectors: Spec) -> None:
 
 
 def _struct(x: Spec, eps: float) -> Struct:
-    return Struct(
-        "struct poet_batchnorm",
-        (
-            ("batch", x.shape[0]),
-            ("channels", x.shape[1]),
-            ("size", math.prod(x.shape[2:])),
-            ("eps", float(eps)),
-        ),
-    )
+    batch, channels, size = x.planes()
+    fields = (("batch", batch), ("channels", channels), ("size", size), ("eps", float(eps)))
+    return Struct("struct poet_batchnorm", fields)
 
 
 def _each(vector: Array, x: Array) -> Array:
@@ -85,6 +78,7 @@ class BatchNorm(Op):
 
     onnx: ClassVar[str] = "BatchNormalization"
     in_place: ClassVar[Ints] = (0,)
+    rows: ClassVar[bool] = True
     statistics: ClassVar[Ints] = (3, 4)
 
     def trained(self) -> BatchNormTrain:
@@ -168,6 +162,7 @@ class BatchNormDx(Op):
     eps: float
 
     in_place: ClassVar[Ints] = (0,)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As dy."""
@@ -202,6 +197,8 @@ class BatchNormDg(Op):
     """dg = sum of dy ((x - mean) is), n, y, x ascending; inputs (dy, x, mean, var)."""
 
     eps: float
+
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """One number a channel."""
@@ -249,6 +246,7 @@ class BatchNormTrain(Op):
     momentum: float = 0.9
 
     in_place: ClassVar[Ints] = (0,)
+    rows: ClassVar[bool] = True
     statistics: ClassVar[Ints] = (3, 4)
     moves: ClassVar[tuple[tuple[int, int], ...]] = ((3, 1), (4, 2))
     """(running statistic among the inputs, what it moves towards among the outputs)."""
@@ -330,6 +328,7 @@ class BatchNormTrainDx(Op):
     eps: float
 
     in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x."""

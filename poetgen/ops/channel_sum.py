@@ -5,7 +5,6 @@ The one op module that other families import, so that db has one kernel and one 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,13 +15,11 @@ from poetgen.op import Array, Call, Example, In, Kernel, Op, Out, Raw, Spec, Wor
 _KERNEL = Kernel("poet_channel_sum_f32", "channel_sum")
 
 
-def _sizes(dy: Spec) -> tuple[int, int, int]:
-    return dy.shape[0], dy.shape[1], math.prod(dy.shape[2:])
-
-
 @dataclass(frozen=True)
 class ChannelSum(Op):
     """db[c] = sum of dy[n, c, ...] over n, then row-major over the rest, from +0."""
+
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """One number a channel."""
@@ -42,7 +39,7 @@ class ChannelSum(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """Start afresh."""
-        return (Call(_KERNEL, (*_sizes(inputs[0]), Raw("POET_START_ZERO"), In(0), Out(0))),)
+        return (Call(_KERNEL, (*inputs[0].planes(), Raw("POET_START_ZERO"), In(0), Out(0))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
@@ -59,6 +56,7 @@ class ChannelSumOn(Op):
 
     continues: ClassVar[int | None] = 1
     in_place: ClassVar[tuple[int, ...]] = (1,)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """The running sum's shape."""
@@ -78,7 +76,7 @@ class ChannelSumOn(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """Go on from what is in the output."""
-        return (Call(_KERNEL, (*_sizes(inputs[0]), Raw("POET_CONTINUE"), In(0), Out(0))),)
+        return (Call(_KERNEL, (*inputs[0].planes(), Raw("POET_CONTINUE"), In(0), Out(0))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:

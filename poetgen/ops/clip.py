@@ -36,6 +36,7 @@ class Clip(Op):
 
     onnx: ClassVar[str] = "Clip"
     in_place: ClassVar[tuple[int, ...]] = (0,)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x."""
@@ -134,6 +135,7 @@ class ClipDx(Op):
     high: float | None
 
     in_place: ClassVar[tuple[int, ...]] = (1, 0)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As y."""

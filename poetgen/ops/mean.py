@@ -17,6 +17,7 @@ from poetgen.op import (
     Example,
     In,
     Kernel,
+    Layout,
     OnnxNode,
     Op,
     Out,
@@ -42,16 +43,18 @@ def _kept(axes: Ints, x: Ints) -> Ints:
     return tuple(1 if a in _normal(axes, x) else n for a, n in enumerate(x))
 
 
-def _struct(axes: Ints, x: Ints) -> Struct:
-    kept = _kept(axes, x)
-    sizes, steps = collapse(x, broadcast_to(kept, x))
+def _struct(axes: Ints, x: Spec, layout: Layout = "dense") -> Struct:
+    """Loops over x, row-major, and how far each moves in x and in the mean, which has ``layout``."""
+    kept = Spec(_kept(axes, x.shape), layout=layout)
+    sizes, *walks = collapse(x.shape, x.strides, broadcast_to(kept.shape, x.shape, kept.strides))
     return Struct(
         "struct poet_mean",
         (
             *((f"size{k}", n) for k, n in enumerate(sizes)),
-            *((f"step{k}", n) for k, n in enumerate(steps)),
-            ("outputs", math.prod(kept)),
-            ("count", math.prod(x) // math.prod(kept)),
+            *((f"x{k}", n) for k, n in enumerate(walks[0])),
+            *((f"y{k}", n) for k, n in enumerate(walks[1])),
+            ("outputs", kept.size),
+            ("count", x.size // kept.size),
         ),
     )
 
@@ -64,12 +67,13 @@ class Mean(Op):
     keepdims: bool = True
 
     onnx: ClassVar[str] = "ReduceMean"
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """Without the axes, or with one element there."""
         shape = inputs[0].shape
         axes = _normal(self.axes, shape)
-        _struct(axes, shape)  # refuses what four loops cannot walk
+        _struct(axes, Spec(shape))  # refuses what four loops cannot walk
         if self.keepdims:
             return (Spec(_kept(axes, shape)),)
         return (Spec(tuple(n for a, n in enumerate(shape) if a not in axes)),)
@@ -88,7 +92,7 @@ class Mean(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        s = _struct(self.axes, inputs[0].shape)
+        s = _struct(self.axes, inputs[0], outputs[0].layout)
         return (Call(Kernel("poet_mean_f32", "mean"), (s, In(0), Out(0))),)
 
     def gradient(
@@ -160,6 +164,8 @@ class MeanDx(Op):
     axes: Ints
     x_shape: Ints
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x was."""
         if inputs[0].size != math.prod(_kept(self.axes, self.x_shape)):
@@ -180,7 +186,7 @@ class MeanDx(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        s = _struct(self.axes, self.x_shape)
+        s = _struct(self.axes, outputs[0], inputs[0].layout)
         return (Call(Kernel("poet_mean_dx_f32", "mean"), (s, In(0), Out(0))),)
 
     @classmethod

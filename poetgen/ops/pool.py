@@ -99,7 +99,12 @@ class Window:
         pad_h, pad_w = two(self.pads, 0)
         dilation_h, dilation_w = two(self.dilations, 1)
         return (
-            ("planes", x.shape[0] * x.shape[1]),
+            ("batch", x.shape[0]),
+            ("channels", x.shape[1]),
+            ("x_chan", x.strides[1]),
+            ("x_row", x.strides[2] if n == 2 else in_w),
+            ("y_chan", y.strides[1]),
+            ("y_row", y.strides[2] if n == 2 else out_w),
             ("in_h", in_h),
             ("in_w", in_w),
             ("out_h", out_h),
@@ -199,12 +204,14 @@ class MaxPool(Op):
     window: Window
 
     onnx: ClassVar[str] = "MaxPool"
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """The values and the index."""
         _check_taps(self.window)
         shape = self.window.out_shape(inputs[0])
-        return (Spec(shape), Spec(shape, "u8"))
+        layout = inputs[0].layout
+        return (Spec(shape, layout=layout), Spec(shape, "u8", layout))
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """The first maximum wins."""
@@ -286,9 +293,11 @@ class MaxPoolValues(Op):
 
     window: Window
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """Windows, no index."""
-        return (Spec(self.window.out_shape(inputs[0])),)
+        return (Spec(self.window.out_shape(inputs[0]), layout=inputs[0].layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """As MaxPool's."""
@@ -326,13 +335,15 @@ class MaxPoolDx(Op):
     window: Window
     x_shape: Ints
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x was."""
         dy, index = inputs
         shape = self.window.out_shape(Spec(self.x_shape))
         if not shape == dy.shape == index.shape:
             raise ValueError(f"dy is {list(dy.shape)}, its windows are {list(shape)}")
-        return (Spec(self.x_shape),)
+        return (Spec(self.x_shape, layout=inputs[0].layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Taps descending: for each element that is windows ascending."""
@@ -371,10 +382,11 @@ class AveragePool(Op):
     count_include_pad: bool = False
 
     onnx: ClassVar[str] = "AveragePool"
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """Windows."""
-        return (Spec(self.window.out_shape(inputs[0])),)
+        return (Spec(self.window.out_shape(inputs[0]), layout=inputs[0].layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Taps ascending from +0, then one division."""
@@ -465,12 +477,14 @@ class AveragePoolDx(Op):
     forward: AveragePool
     x_shape: Ints
 
+    rows: ClassVar[bool] = True
+
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x was."""
         shape = self.forward.window.out_shape(Spec(self.x_shape))
         if inputs[0].shape != shape:
             raise ValueError(f"dy is {list(inputs[0].shape)}, its windows are {list(shape)}")
-        return (Spec(self.x_shape),)
+        return (Spec(self.x_shape, layout=inputs[0].layout),)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Taps descending: for each element that is windows ascending."""

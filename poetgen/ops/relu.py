@@ -17,6 +17,7 @@ class Relu(Op):
 
     onnx: ClassVar[str] = "Relu"
     in_place: ClassVar[tuple[int, ...]] = (0,)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As x."""
@@ -63,6 +64,7 @@ class ReluDx(Op):
     """dx = y <= 0 ? 0 : dy, inputs (y, dy)."""
 
     in_place: ClassVar[tuple[int, ...]] = (1, 0)
+    rows: ClassVar[bool] = True
 
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """As y."""

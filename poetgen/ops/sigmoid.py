@@ -40,6 +40,7 @@ class Sigmoid(_Elementwise, Op):
 
     onnx: ClassVar[str] = "Sigmoid"
     in_place: ClassVar[tuple[int, ...]] = (0,)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "poet_sigmoid_f32"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -72,6 +73,7 @@ class SigmoidDx(_Elementwise, Op):
     """dx = dy (y (1 - y)); inputs (y, dy)."""
 
     in_place: ClassVar[tuple[int, ...]] = (1, 0)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "poet_sigmoid_dx_f32"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -95,6 +97,7 @@ class Tanh(_Elementwise, Op):
 
     onnx: ClassVar[str] = "Tanh"
     in_place: ClassVar[tuple[int, ...]] = (0,)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "poet_tanh_f32"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -127,6 +130,7 @@ class TanhDx(_Elementwise, Op):
     """dx = dy (1 - y y); inputs (y, dy)."""
 
     in_place: ClassVar[tuple[int, ...]] = (1, 0)
+    rows: ClassVar[bool] = True
     kernel: ClassVar[str] = "poet_tanh_dx_f32"
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:

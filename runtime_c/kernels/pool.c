@@ -21,21 +21,32 @@ static struct span taps(int32_t start, int32_t step, int32_t kernel, int32_t low
     return s;
 }
 
+/* Where plane p of x or y begins; they have `channels` planes of `size` elements an image. */
+static int32_t plane(int32_t p, int32_t channels, int32_t size, int32_t chan)
+{
+    const int32_t n = p / channels;
+
+    return n * channels * size + (p - n * channels) * chan;
+}
+
 void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8_t *index)
 {
-    for (int32_t p = 0; p < s->planes; p++) {
+    for (int32_t p = 0; p < s->batch * s->channels; p++) {
+        const float *const in = x + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
+        const int32_t out = plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+
         for (int32_t oy = 0; oy < s->out_h; oy++) {
-            const int32_t top = oy * s->stride_h - s->pad_h;
+            const int32_t top = oy * s->stride_h - s->pad_h, to = out + oy * s->y_row;
             const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
 
             for (int32_t ox = 0; ox < s->out_w; ox++) {
                 const int32_t left = ox * s->stride_w - s->pad_w;
                 const struct span kx = taps(left, s->dilation_w, s->kernel_w, 0, s->in_w);
                 int32_t best_tap = ky.first * s->kernel_w + kx.first;
-                float best = x[(top + ky.first * s->dilation_h) * s->in_w + left + kx.first * s->dilation_w];
+                float best = in[(top + ky.first * s->dilation_h) * s->x_row + left + kx.first * s->dilation_w];
 
                 for (int32_t i = ky.first; i < ky.end; i++) {
-                    const float *const row = x + (top + i * s->dilation_h) * s->in_w;
+                    const float *const row = in + (top + i * s->dilation_h) * s->x_row;
 
                     for (int32_t j = kx.first; j < kx.end; j++) {
                         const float v = row[left + j * s->dilation_w];
@@ -46,32 +57,35 @@ void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8
                         }
                     }
                 }
-                *y++ = best;
+                y[to + ox] = best;
                 if (index != NULL) {
-                    *index++ = (uint8_t)best_tap;
+                    index[to + ox] = (uint8_t)best_tap;
                 }
             }
         }
-        x += s->in_h * s->in_w;
     }
 }
 
 void poet_maxpool_dx_f32(const struct poet_pool *s, const float *dy, const uint8_t *index, float *dx)
 {
     /* A scatter over windows ascending adds to each element what a gather would, in the same order. */
-    memset(dx, 0, (size_t)(s->planes * s->in_h * s->in_w) * sizeof *dx);
-    for (int32_t p = 0; p < s->planes; p++) {
+    memset(dx, 0, (size_t)(s->batch * s->channels * s->in_h * s->in_w) * sizeof *dx);
+    for (int32_t p = 0; p < s->batch * s->channels; p++) {
+        float *const in = dx + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
+        const int32_t out = plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+
         for (int32_t oy = 0; oy < s->out_h; oy++) {
+            const int32_t from = out + oy * s->y_row;
+
             for (int32_t ox = 0; ox < s->out_w; ox++) {
-                const int32_t tap = *index++;
+                const int32_t tap = index[from + ox];
                 const int32_t i = tap / s->kernel_w, j = tap - i * s->kernel_w;
                 const int32_t iy = oy * s->stride_h - s->pad_h + i * s->dilation_h;
                 const int32_t ix = ox * s->stride_w - s->pad_w + j * s->dilation_w;
 
-                dx[iy * s->in_w + ix] += *dy++;
+                in[iy * s->x_row + ix] += dy[from + ox];
             }
         }
-        dx += s->in_h * s->in_w;
     }
 }
 
@@ -85,7 +99,10 @@ static int32_t elements(int32_t start, int32_t step, int32_t kernel, int32_t bef
 
 void poet_avgpool_f32(const struct poet_average *s, const float *x, float *y)
 {
-    for (int32_t p = 0; p < s->planes; p++) {
+    for (int32_t p = 0; p < s->batch * s->channels; p++) {
+        const float *const in = x + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
+        float *const out = y + plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+
         for (int32_t oy = 0; oy < s->out_h; oy++) {
             const int32_t top = oy * s->stride_h - s->pad_h;
             const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
@@ -99,23 +116,25 @@ void poet_avgpool_f32(const struct poet_average *s, const float *x, float *y)
                 float sum = 0.0f;
 
                 for (int32_t i = ky.first; i < ky.end; i++) {
-                    const float *const row = x + (top + i * s->dilation_h) * s->in_w;
+                    const float *const row = in + (top + i * s->dilation_h) * s->x_row;
 
                     for (int32_t j = kx.first; j < kx.end; j++) {
                         sum += row[left + j * s->dilation_w];
                     }
                 }
-                *y++ = sum / (float)(rows * columns);
+                out[oy * s->y_row + ox] = sum / (float)(rows * columns);
             }
         }
-        x += s->in_h * s->in_w;
     }
 }
 
 void poet_avgpool_dx_f32(const struct poet_average *s, const float *dy, float *dx)
 {
-    memset(dx, 0, (size_t)(s->planes * s->in_h * s->in_w) * sizeof *dx);
-    for (int32_t p = 0; p < s->planes; p++) {
+    memset(dx, 0, (size_t)(s->batch * s->channels * s->in_h * s->in_w) * sizeof *dx);
+    for (int32_t p = 0; p < s->batch * s->channels; p++) {
+        float *const in = dx + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
+        const float *const out = dy + plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+
         for (int32_t oy = 0; oy < s->out_h; oy++) {
             const int32_t top = oy * s->stride_h - s->pad_h;
             const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
@@ -126,10 +145,10 @@ void poet_avgpool_dx_f32(const struct poet_average *s, const float *dy, float *d
                 const struct span kx = taps(left, s->dilation_w, s->kernel_w, 0, s->in_w);
                 const int32_t columns =
                     elements(left, s->dilation_w, s->kernel_w, s->before_w, s->in_w + s->after_w);
-                const float share = *dy++ / (float)(rows * columns);
+                const float share = out[oy * s->y_row + ox] / (float)(rows * columns);
 
                 for (int32_t i = ky.first; i < ky.end; i++) {
-                    float *const row = dx + (top + i * s->dilation_h) * s->in_w;
+                    float *const row = in + (top + i * s->dilation_h) * s->x_row;
 
                     for (int32_t j = kx.first; j < kx.end; j++) {
                         row[left + j * s->dilation_w] += share;
@@ -137,6 +156,5 @@ void poet_avgpool_dx_f32(const struct poet_average *s, const float *dy, float *d
                 }
             }
         }
-        dx += s->in_h * s->in_w;
     }
 }

@@ -103,7 +103,7 @@ class Block:
         return bool((self.bytes[:GUARD] == 0xA5).all() and (self.bytes[-GUARD:] == 0xA5).all())
 
     def array(self, spec: Spec) -> np.ndarray:
-        return self.inner.view(spec.numpy).reshape(spec.shape).copy()
+        return from_memory(self.inner.view(spec.numpy), spec)
 
     def free(self) -> None:
         pass
@@ -129,6 +129,19 @@ class HeapBlock(Block):
         ctypes.CDLL(None).free(ctypes.c_void_p(self._at))
 
 
+def to_memory(array: np.ndarray, spec: Spec) -> np.ndarray:
+    """The elements as the layout orders them."""
+    return np.ascontiguousarray(array.transpose(0, 2, 1, 3) if spec.layout == "rows" else array).reshape(-1)
+
+
+def from_memory(flat: np.ndarray, spec: Spec) -> np.ndarray:
+    """The array whose elements lie so."""
+    if spec.layout == "dense":
+        return flat.reshape(spec.shape).copy()
+    n, c, h, w = spec.shape
+    return np.ascontiguousarray(flat.reshape(n, h, c, w).transpose(0, 2, 1, 3))
+
+
 def specs_of(op: Op, arrays: Sequence[np.ndarray]) -> tuple[tuple[Spec, ...], tuple[Spec, ...]]:
     names = {np.dtype(np.float32): "f32", np.dtype(np.int32): "i32", np.dtype(np.uint8): "u8"}
     inputs = tuple(Spec(tuple(a.shape), names[a.dtype]) for a in arrays)
@@ -140,12 +153,15 @@ def run(
     arrays: Sequence[np.ndarray],
     in_place: int | None = None,
     sanitize: bool = False,
+    specs: tuple[tuple[Spec, ...], tuple[Spec, ...]] | None = None,
 ) -> tuple[np.ndarray, ...]:
     """What the op's kernels write: its outputs, or the new values of what it mutates.
 
     ``in_place``: output 0 takes this input's bytes. What no kernel may write is checked to be as before.
+    ``specs`` may have layouts; arrays are logical in any case.
     """
-    in_specs, out_specs = specs_of(op, arrays)
+    in_specs, out_specs = specs or specs_of(op, arrays)
+    arrays = [to_memory(a, s) for a, s in zip(arrays, in_specs, strict=True)]
     block = HeapBlock if sanitize else Block
     ins = [block(s.nbytes, a) for s, a in zip(in_specs, arrays, strict=True)]
     outs = [block(s.nbytes) for s in out_specs]

@@ -22,14 +22,15 @@ void poet_sub_broadcast_f32(const struct poet_broadcast *s, const float *a, cons
 void poet_mul_broadcast_f32(const struct poet_broadcast *s, const float *a, const float *b, float *y);
 void poet_div_broadcast_f32(const struct poet_broadcast *s, const float *a, const float *b, float *y);
 
-/* Four loops over x, row-major; y: how far each moves in y, 0 where the axis is summed. */
+/* Four loops in the order of the sums; how far each moves in x, and in y: 0 where the axis is summed. */
 struct poet_sum_to {
     int32_t size0, size1, size2, size3;
+    int32_t x0, x1, x2, x3;
     int32_t y0, y1, y2, y3;
     int32_t outputs; /* elements of y */
 };
 
-/* y = sum of x from +0, row-major */
+/* y = sum of x from +0, in the order of the loops */
 void poet_sum_to_f32(const struct poet_sum_to *s, const float *x, float *y);
 
 #endif

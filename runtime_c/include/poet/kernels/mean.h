@@ -4,15 +4,16 @@
 
 #include "poet/poet.h"
 
-/* Four loops over x, row-major; step is how far each moves in y: 0 where the axis is summed. */
+/* Four loops in the order of the sums; how far each moves in x, and in y: 0 where the axis is summed. */
 struct poet_mean {
     int32_t size0, size1, size2, size3;
-    int32_t step0, step1, step2, step3;
+    int32_t x0, x1, x2, x3;
+    int32_t y0, y1, y2, y3;
     int32_t outputs; /* elements of y */
     int32_t count;   /* elements of x that go into one of y */
 };
 
-/* y = sum of x from +0, row-major, then divided by count */
+/* y = sum of x from +0, in the order of the loops, then divided by count */
 void poet_mean_f32(const struct poet_mean *s, const float *x, float *y);
 
 /* dx = dy / count */

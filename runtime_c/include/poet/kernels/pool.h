@@ -4,8 +4,10 @@
 
 #include "poet/poet.h"
 
+/* x, y and index are [batch] of images; strides in elements from channel to channel and row to row. */
 struct poet_pool {
-    int32_t planes; /* batch x channels */
+    int32_t batch, channels;
+    int32_t x_chan, x_row, y_chan, y_row;
     int32_t in_h, in_w, out_h, out_w;
     int32_t kernel_h, kernel_w, stride_h, stride_w;
     int32_t pad_h, pad_w; /* before; what is behind follows from out_h, out_w */
@@ -13,7 +15,8 @@ struct poet_pool {
 };
 
 struct poet_average {
-    int32_t planes;
+    int32_t batch, channels;
+    int32_t x_chan, x_row, y_chan, y_row;
     int32_t in_h, in_w, out_h, out_w;
     int32_t kernel_h, kernel_w, stride_h, stride_w;
     int32_t pad_h, pad_w;
