@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Hashable
 from functools import cache
 from types import ModuleType
 
@@ -16,15 +17,23 @@ from poetgen.graph import Node
 from poetgen.streams.variant import Prices, StreamVariant
 
 
-def variants_of(
-    node: Node, sector_bytes: int, room_bytes: int, prices: Prices
-) -> tuple[StreamVariant, ...]:
+def variants_of(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
     """Every streamed way to run a node in ``room_bytes`` of arena (resident operands and workspace)."""
-    return tuple(
-        variant
-        for nest in _nests()
-        for variant in nest.variants(node, sector_bytes, room_bytes, prices)
-    )
+    key = (node.op, node.in_specs, node.out_specs, _pattern(node), sector_bytes, room_bytes, prices)
+    if key not in _known:
+        _known[key] = tuple(
+            variant for nest in _nests() for variant in nest.variants(node, sector_bytes, room_bytes, prices)
+        )
+    return _known[key]
+
+
+_known: dict[Hashable, tuple[StreamVariant, ...]] = {}
+"""Layers of one shape have the same variants: finding tiles takes longer than planning."""
+
+
+def _pattern(node: Node) -> tuple[int, ...]:
+    """Which operands are the same tensor."""
+    return tuple(node.inputs.index(i) for i in node.inputs)
 
 
 @cache
