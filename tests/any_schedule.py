@@ -61,6 +61,8 @@ class _Walk:
     ran: set[str] = field(default_factory=set)
     unread: set[str] = field(default_factory=set)
     """Brought back and not read yet."""
+    streamed_out: set[str] = field(default_factory=set)
+    """Made in the store."""
     locked: list[str] = field(default_factory=list)
     """Operands of the nodes that are being made ready."""
 
@@ -68,7 +70,8 @@ class _Walk:
         rng = self.rng
         self.graph = self.costed.training
         self.facts = Facts(self.costed)
-        share = {k: rng.choice((0.0, 0.1, 0.3, 0.7)) for k in ("page", "drop", "early", "order", "idle")}
+        share = {k: rng.choice((0.0, 0.1, 0.3, 0.7)) for k in ("page", "drop", "early", "order")}
+        share["stream"] = rng.choice((0.3, 1.0))
         share["in place"] = rng.choice((0.0, 0.5, 1.0))
         self.share = share
         persistent = self.facts.persistent
@@ -127,30 +130,56 @@ class _Walk:
 
     def may_rerun(self, node: Node) -> bool:
         late = any(h.update in self.ran for h in self.graph.hazards if h.reader == node.name)
+        if self.streamed_out & {*node.outputs}:
+            return False  # its place in the store is taken, and that copy is to be read
         return node.op.recomputable and not node.mutates and not late and self.same_values(node)
 
     # One node
 
     def execute(self, node: Node) -> None:
-        operands = [t for t in node.reads if self.graph.tensors[t].in_arena]
+        variant = self.variant(node)
+        streamed = self.costed.variants[node.name][variant].streamed
+        operands = [t for t in node.reads if self.graph.tensors[t].in_arena and t not in streamed]
         self.locked += operands
         for t in self.shuffled(operands):
             if t not in self.live:
                 self.fetch(t)
-        self.unread.difference_update(operands)
+        self.unread.difference_update(node.reads)
         for t in operands:
             self.locked.remove(t)
         takes = [t for t in self.facts.in_place[self.facts.index[node.name]] if self.may_go(t)]
+        if streamed:
+            takes = [t for t in takes if t not in streamed and node.outputs[0] not in streamed]
         in_place = self.rng.choice(takes) if takes and self.chance("in place") else None
-        variant = self.rng.randrange(len(self.costed.variants[node.name]))
         self.actions.append(Compute(node.name, variant, in_place))
         if in_place is not None:
             self.live.remove(in_place)
-        self.live += [t for t in node.outputs if self.graph.tensors[t].in_arena]
+        made = [t for t in node.outputs if self.graph.tensors[t].in_arena]
+        self.live += [t for t in made if t not in streamed]
         for t in dict.fromkeys(node.mutates):
             self.changes[t] = self.changes.get(t, 0) + 1
             self.copied.discard(t)
+        kept = {t for t in (*node.mutates, *made) if t in streamed}
+        self.copied |= kept
+        self.streamed_out |= kept
         self.ran.add(node.name)
+
+    def variant(self, node: Node) -> int:
+        """One of the ways to run a node that the store's copies allow."""
+        variants = self.costed.variants[node.name]
+        allowed = [v for v in range(len(variants)) if self.may_stream(node, variants[v].streamed)]
+        streams = [v for v in allowed if variants[v].streamed]
+        return self.rng.choice(streams if streams and self.chance("stream") else [allowed[0]])
+
+    def may_stream(self, node: Node, streamed: tuple[str, ...]) -> bool:
+        if any(t in streamed for t in node.outputs) and node.name in self.ran:
+            return False  # the store has it
+        for t in streamed:
+            if t in node.inputs and (t in self.resident or t not in self.copied or self.changes.get(t)):
+                return False
+            if t in node.mutates and (t in self.live or self.final[t] > 1):
+                return False
+        return True
 
     def fetch(self, t: str) -> None:
         """Bring a tensor back, from the store or by computing it again."""

@@ -105,13 +105,15 @@ def each_oracle() -> list[Any]:
     ]
 
 
-def costed(graph: TrainingGraph, ram_bytes: int | None = None, on: str = "host") -> CostedGraph:
-    """A graph with prices."""
+def costed(
+    graph: TrainingGraph, ram_bytes: int | None = None, on: str = "host", *, streaming: bool = False
+) -> CostedGraph:
+    """A graph with prices; with ``streaming``, also of running nodes on operands in the store."""
     where = board(on)
     fixed = static_bytes(
         graph.of_kind("input", "label"), None if where.store is None else where.store.sector_bytes
     )
-    return cost(graph, where, Budget(ram_bytes), fixed)
+    return cost(graph, where, Budget(ram_bytes), fixed, streaming)
 
 
 def compiled(schedule: Schedule | None) -> Program:

@@ -24,6 +24,7 @@ from poetgen.memory import BadPlacement, place
 from poetgen.memory import check as check_placement
 from poetgen.onnx_import import import_onnx
 from poetgen.op import Array
+from poetgen.pipeline import streamable
 from poetgen.program import Program, Step
 from poetgen.schedule import Compute, Move, check
 from tests.any_schedule import any_schedule, tightened
@@ -31,6 +32,8 @@ from tests.onnx_nets import branches, shared_weights
 from tests.parity.nets import DATA, compiled, costed, program
 
 STEPS, SEED, LR = 2, 7, 0.01
+ROOM = 1 << 20
+"""Bytes of RAM for which tiles are chosen."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ class Case:
     optimizer: Optimizer
     schedules: int
     loss: str = "cross_entropy"
+    streaming: bool = False
+    """In rows layout, gradients fused with updates, some nodes on operands in the store."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.net}-streamed" if self.streaming else self.net
 
     def graph(self, folder: Path) -> TrainingGraph:
         made = {"shared": shared_weights, "branches": branches}
@@ -54,7 +63,11 @@ CASES = (
     Case("branches", Sgd(), 60),
     Case("mlp_mse", Adam(), 100, "mse"),
     Case("separable_adam", Sgd(momentum=0.5), 40),
-    Case("residual_bn", Sgd(momentum=0.9), 16),
+    Case("residual_bn", Sgd(momentum=0.9), 12),
+    Case("conv1d_frozen", Sgd(momentum=0.9), 30, streaming=True),
+    Case("conv2d_grouped", Sgd(), 40, streaming=True),
+    Case("branches", Adam(), 40, streaming=True),
+    Case("residual_bn", Sgd(), 8, streaming=True),
 )
 
 
@@ -88,10 +101,12 @@ def train(made: Program) -> tuple[float, str]:
     return loss, parameters
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.net) for c in CASES])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES])
 def test_any_legal_schedule_gives_the_bits_of_keep_all(case: Case, tmp_path: Path) -> None:
     graph = case.graph(tmp_path)
     priced = costed(graph)
+    if case.streaming:
+        priced = costed(streamable(graph), ROOM, streaming=True)
     wanted = dict(life(program(graph)))
     seen: Counter[str] = Counter()
     for seed in range(case.schedules):
@@ -112,12 +127,14 @@ def test_any_legal_schedule_gives_the_bits_of_keep_all(case: Case, tmp_path: Pat
         seen["pages in"] += verdict.pages_in
         seen["pages out"] += verdict.pages_out
         actions = made.train.plan.schedule.actions if made.train else ()
-        seen["in place"] += sum(isinstance(a, Compute) and a.in_place is not None for a in actions)
+        runs = [a for a in actions if isinstance(a, Compute)]
+        seen["streams"] += sum(bool(priced.variants[a.node][a.variant].streamed) for a in runs)
+        seen["in place"] += sum(a.in_place is not None for a in runs)
         seen["moves"] += sum(isinstance(a, Move) for a in actions)
         seen["cyclic homes"] += len(set(schedule.resident) - {m.tensor for m in made.members})
         seen["homes in RAM"] += len(made.members)
         seen["homes in the store"] += len(made.stored)
-    print(case.net, dict(seen))
+    print(case.name, dict(seen))
     always = (
         "recomputes",
         "pages in",
@@ -128,8 +145,9 @@ def test_any_legal_schedule_gives_the_bits_of_keep_all(case: Case, tmp_path: Pat
         "homes in the store",
     )
     assert all(seen[what] >= case.schedules for what in always), seen
+    assert seen["streams"] > case.schedules if case.streaming else not seen["streams"]
     assert seen["tight"] > 5 * seen["too tight"]
-    if case.net in ("separable_adam", "residual_bn"):
+    if case.name in ("separable_adam", "residual_bn"):
         assert seen["moves"] > 0
 
 
@@ -157,7 +175,7 @@ def mutants(made: Program) -> Iterator[tuple[str, Program]]:
             )
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.net) for c in CASES[:4]])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES[:4]])
 def test_a_fault_behind_the_judges_back_shows_in_the_bits(case: Case, tmp_path: Path) -> None:
     graph = case.graph(tmp_path)
     made = [program(graph), compiled(any_schedule(costed(graph), 1))]
