@@ -1,0 +1,1 @@
+"""C as it was, made from stored schedules."""
