@@ -613,7 +613,7 @@ def _included(folder: Path, texts: Iterable[str | bytes], headers: Iterable[str]
 def _board_files(folder: Path) -> Iterable[Path]:
     """The board's own files over the common ones."""
     found: dict[str, Path] = {}
-    for place in (folder.parent / "common", folder):
+    for place in (resources.boards() / "common", folder):
         for path in sorted(place.glob("*")) if place.is_dir() else ():
             if path.suffix in (".c", ".h", ".ld", ".S"):
                 found[path.name] = path
