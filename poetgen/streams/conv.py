@@ -393,7 +393,7 @@ def tiles(nest: Nest, streamed: Streamed, sector_bytes: int, prices: Prices) -> 
         stays = held == nest.reds
         cost.move(
             np.where(stays, loads, blocks * -(-nest.reds // held) * halo * s.batch),
-            np.where(stays, rows_read * all_reds / loads, held * source_width),
+            np.where(stays, rows_read * all_reds / np.maximum(loads, 1), held * source_width),
             *(held * source_width, source_row),
         )
     if streamed.weights:

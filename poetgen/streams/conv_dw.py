@@ -121,7 +121,7 @@ def places(nest: Dw, streamed: DwStreamed, tile: DwTile) -> Places:
     in_workspace = streamed.w or nest.states is not None
     dw = even(tile.outs * tile.ins * s.taps) if in_workspace else 0
     pieces = (1 + nest.states) * tile.piece if streamed.w and nest.states is not None else 0
-    if over(s.batch, tile.images) * over(s.out_h, tile.rows) > 1:
+    if pieces and over(s.batch, tile.images) * over(s.out_h, tile.rows) > 1:
         shared = max(x + dy, pieces)
         return Places(x, shared, 0, shared + dw)
     return Places(x, x + dy, x + dy + dw, x + dy + dw + pieces)
@@ -243,7 +243,7 @@ def tiles(nest: Dw, streamed: DwStreamed, sector_bytes: int, prices: Prices) -> 
         loads = np.where(in_one, passes * n_tiles, passes * height * s.batch)
         cost.move(
             loads,
-            passes * height * s.batch * chans * width / loads,
+            passes * height * s.batch * chans * width / np.maximum(loads, 1),
             *(chans * width, np.where(in_one, 0, row)),
         )
     if streamed.w:

@@ -38,7 +38,8 @@ static int sum_up(struct nest *t, const struct block *b)
     const int32_t grouped = c->groups > 1, group = c->out_c / c->groups;
     const int32_t in = grouped ? b->out / group * b->ins : b->in;
     const int32_t ins = grouped ? b->outs / group * b->ins : b->ins;
-    struct poet_block x = { .chan = in - in % t->s->held_ins }, dy = { .chan = b->out - b->out % t->s->held_outs };
+    struct poet_block x = { .chan = in - in % t->s->held_ins };
+    struct poet_block dy = { .chan = b->out - b->out % t->s->held_outs };
     enum poet_start start = POET_START_ZERO;
 
     x.chans = least(t->s->held_ins, c->in_c - x.chan);

@@ -1,6 +1,6 @@
 /* streams_random.c: the streamed convolutions against the resident kernels, bit for bit. One case per line of
  * numbers on standard input (test_streams.py writes them); per case the calls and sectors that the device
- * counted. Then the same case again with a call of the device that fails. Exits with 1 at the first surprise. */
+ * counted. Then the same case again with a call of the device that fails. Exits with 1 at a surprise. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
