@@ -11,7 +11,7 @@ import shutil
 import struct
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -214,6 +214,7 @@ def _signatures(program: Program) -> dict[str, str]:
         "get_params": (m, "poet_sink sink", "void *context"),
         "set_params": (m, "poet_source source", "void *context"),
         "commit": (m, "uint32_t step", "uint32_t parts"),
+        "restore": (m,),
     }
     return {f: _signature(f"int {name}_{f}", a) for f, a in arguments.items()}
 
@@ -466,10 +467,7 @@ def _function(function: Function, trace: bool) -> dict[str, Any]:
         if function.pointers
         else [],
         "groups": groups,
-        "headers": sorted(
-            {header_of(family) for family in families}
-            | ({"poet/streams/operand.h"} if any(f.startswith("stream_") for f in families) else set())
-        ),
+        "headers": _headers(families),
         "uses_m": bool(function.pointers) or "m->" in text,
         "uses_arena": bool(function.pointers) or "arena" in text,
         "uses_string": "memcpy(" in text or "memmove(" in text,
@@ -509,6 +507,9 @@ def _wrap(statement: str, first: str, rest: str) -> list[str]:
     call = head.rfind("(")
     if not items or call < 0:
         return [first + statement]
+    for k in range(len(items) - 1, 0, -1):  # a residency's address stays whole
+        if "POET_AT(" in items[k - 1] and ")" not in items[k - 1].partition("POET_AT(")[2]:
+            items[k - 1 : k + 1] = [f"{items[k - 1]}, {items[k]}"]
     return _wrap_list(first + head[: call + 1], [head[call + 1 :], *items], "", rest, WIDTH - 4)
 
 
@@ -543,12 +544,18 @@ def header_of(family: str) -> str:
     return f"poet/{'streams' if family.startswith('stream_') else 'kernels'}/{family}.h"
 
 
+def _headers(families: Collection[str]) -> list[str]:
+    """What generated code includes to call these families."""
+    found = {header_of(family) for family in families}
+    if any(family.startswith("stream_") for family in families):
+        found.add("poet/streams/operand.h")
+    return sorted(found)
+
+
 def _kernel_sources(program: Program) -> list[str]:
     """Sources of the kernels that are called, and of what these include headers of."""
     runtime = resources.runtime()
-    todo = {header_of(family) for family in _families(program)}
-    if any(family.startswith("stream_") for family in _families(program)):
-        todo.add("poet/streams/operand.h")
+    todo = set(_headers(_families(program)))
     seen: set[str] = set()
     found = {"kernels/arith.c"}
     while todo:
@@ -580,8 +587,7 @@ def _runtime_files(program: Program) -> dict[str, str | bytes]:
     }
     wanted = sorted(f for f in sources if f.startswith("runtime/"))
     files: dict[str, str | bytes] = {f: (runtime / f.removeprefix("runtime/")).read_bytes() for f in wanted}
-    families = [header_of(family) for family in _families(program)]
-    for header in _included(runtime / "include", files.values(), families):
+    for header in _included(runtime / "include", files.values(), _headers(_families(program))):
         files[f"runtime/include/{header}"] = (runtime / "include" / header).read_bytes()
     if program.uses_store:
         files["runtime/blockdev/file.h"] = (runtime / "blockdev" / "file.h").read_bytes()

@@ -50,7 +50,7 @@ PAGER_BYTES = 3 * POINTER_BYTES + 5 * 4
 """sizeof(struct poet_pager) on a 32-bit core; the generated code asserts the whole struct's."""
 FUNCTIONS = ("init", "train_step", "infer", "evaluate", "save", "load", "get_params", "set_params")
 """The interface: NAME_init and so on."""
-_OWN = ("commit", "arena", "store", "inputs", "label_t", "initial")
+_OWN = ("commit", "restore", "arena", "store", "inputs", "label_t", "initial")
 _TARGETS = frozenset("all clean help install test main file arith".split())
 """Names that a build or a file already has; a model called so gets an underscore."""
 
@@ -240,7 +240,7 @@ def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | No
             )
     fields_of = CNames()  # of struct NAME_inputs: nothing else lives there
     inputs = {i: fields_of(i) for i in model.inputs}
-    lowering = _Lowering(store, {m.tensor: m.c for m in members}, frozen, inputs, names, short)
+    lowering = _Lowering(name, store, {m.tensor: m.c for m in members}, frozen, inputs, names, short)
     functions = {
         "train_step": lowering.function("train_step", train) if train else None,
         "infer": lowering.function("infer", infer, home),
@@ -307,7 +307,8 @@ def short_names(training: TrainingGraph) -> Callable[[str], str]:
     An exporter's path becomes what the user wrote: ``/layer1/layer1.0/conv1/Conv`` is layer1.0/conv1 and
     its output, ``/layer1/layer1.0/conv1/Conv_output_0``, is layer1.0/conv1/y.
     """
-    layers = dict.fromkeys(n.layer or n.name for n in training.nodes if n.phase == "forward")
+    forward = (n for n in training.nodes if n.phase == "forward")
+    layers = dict.fromkeys(n.layer or n.name for n in (*training.model.nodes, *forward))
     scopes = Counter(m[1] for name in layers if (m := _SCOPED_TYPE.match(name)))
     of: dict[str, str] = {}
     for name in layers:
@@ -335,6 +336,7 @@ class _Lowering:
 
     def __init__(
         self,
+        name: str,
         store: StoreLayout,
         members: Mapping[str, str],
         frozen: Mapping[str, Member],
@@ -342,6 +344,7 @@ class _Lowering:
         names: CNames,
         short: Callable[[str], str],
     ) -> None:
+        self.name = name
         self.store = store
         self.members = members
         self.frozen = frozen
@@ -596,8 +599,8 @@ class _FunctionLowering:
         """Leave a step whose loss is not finite; the next one finds the arena as this one did."""
         if not rescues:
             return ["if (!POET_IS_FINITE(*loss)) return POET_ENONFINITE;"]
-        back = (f"    {self.bring(where)}" for where in rescues)
-        return ["if (!POET_IS_FINITE(*loss)) {", *back, "    return POET_ENONFINITE;", "}"]
+        back = f"    POET_TRY({self.shared.name}_restore(m));"
+        return ["if (!POET_IS_FINITE(*loss)) {", back, "    return POET_ENONFINITE;", "}"]
 
     def bring(self, where: Operand) -> str:
         """Read a persistent tensor's page; the page gets its name here."""
