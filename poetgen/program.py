@@ -305,8 +305,14 @@ def short_names(training: TrainingGraph) -> Callable[[str], str]:
     """What a tensor or node is called in C, before it is made an identifier.
 
     An exporter's path becomes what the user wrote: ``/layer1/layer1.0/conv1/Conv`` is layer1.0/conv1 and
-    its output, ``/layer1/layer1.0/conv1/Conv_output_0``, is layer1.0/conv1/y.
+    its output, ``/layer1/layer1.0/conv1/Conv_output_0``, is layer1.0/conv1/y. A parameter's gradient that
+    its op does not call dw, say, is the parameter's grad.
     """
+    gradients = {
+        gradient: f"{parameter}/grad"
+        for parameter, gradient in training.gradients.items()
+        if gradient.rpartition("/")[2] not in ("dw", "db", "dg")
+    }
     forward = (n for n in training.nodes if n.phase == "forward")
     layers = dict.fromkeys(n.layer or n.name for n in (*training.model.nodes, *forward))
     scopes = Counter(m[1] for name in layers if (m := _SCOPED_TYPE.match(name)))
@@ -322,6 +328,8 @@ def short_names(training: TrainingGraph) -> Callable[[str], str]:
         )
 
     def short(name: str) -> str:
+        if name in gradients:
+            return gradients[name]
         for cut in (m.start() for m in re.finditer(r"/|_output_|$", name)):
             if name[:cut] in of:
                 rest = re.sub(r"^_output_0(?=/|$)", "/y", name[cut:])
@@ -495,8 +503,9 @@ class _FunctionLowering:
             verb = "in place"
         rescues: tuple[Operand, ...] = ()
         if node.phase == "loss" and self.training.loss in node.outputs and self.name == "train_step":
-            left = (r for r in _boundary(self.plan) if self.now.get(r.tensor) != r)
-            rescues = tuple(_at_home(self.plan, r) for r in left)
+            home = _boundary(self.plan)
+            if any(self.now.get(r.tensor) != r for r in home):
+                rescues = tuple(_at_home(self.plan, r) for r in home)
             statements += self.give_up(rescues)
         self.done.add(node.name)
         self.step(verb, statements, node, inputs, outputs, node.phase)
