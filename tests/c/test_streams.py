@@ -15,18 +15,24 @@ from pathlib import Path
 import pytest
 
 from poetgen import resources
-from poetgen.op import Spec
+from poetgen.graph import Node
+from poetgen.op import In, Op, Spec, StreamIn, StreamOut, Struct, f32
+from poetgen.ops import conv as conv_op
+from poetgen.ops.adam import AdamUpdate
 from poetgen.ops.conv import Geometry
-from poetgen.streams import conv, conv_dw
+from poetgen.ops.fused_update import GradientAdam, GradientMomentum, GradientSgd
+from poetgen.ops.gemm import Gemm, GemmDw, GemmDx
+from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
+from poetgen.streams import conv, conv_dw, variants_of
 from poetgen.streams.traffic import Traffic
-from poetgen.streams.variant import Prices
+from poetgen.streams.variant import Prices, StreamVariant
 
 HERE = Path(__file__).parent
 RUNTIME = resources.runtime()
 WARNINGS = (
     "-std=c11 -Wall -Wextra -Werror -Wshadow -Wconversion -Wdouble-promotion -Wfloat-conversion "
     "-Wundef -Wstrict-prototypes -Wmissing-prototypes -Wcast-align=strict -Wvla "
-    "-Wnull-dereference -Wlogical-op -Wstack-usage=512 -fno-common -ffp-contract=off"
+    "-Wnull-dereference -Wlogical-op -fno-common -ffp-contract=off"
 ).split()
 SANITIZERS = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all".split()
 SD = Prices(0.109e-3, 1 / 4.617e6, 0.113e-3, 1 / 4.440e6)
@@ -49,7 +55,11 @@ def geometry(rng: random.Random, dense: bool) -> tuple[Spec, tuple[int, ...], Sp
         per_in, per_out = rng.choice((1, 1, 2, 3, 4, 8)), rng.choice((1, 1, 2, 3, 4, 6, 8))
         if rng.random() < 0.2:
             groups, per_in = rng.randint(2, 9), 1
-        n, h, w = rng.choice((1, 1, 2, 3)), rng.randint(1, 12), rng.choice((1, 2, 3, 4, 5, 8, 16, 32))
+        n, h, w = (
+            rng.choice((1, 1, 2, 3)),
+            max(1, rng.randint(-2, 12)),
+            rng.choice((1, 2, 3, 4, 5, 8, 16, 32)),
+        )
         if dense:
             return conv.Sizes.dense(n, per_in * rng.randint(1, 90), per_out * rng.randint(1, 40))
         kernel = rng.randint(1, 4), rng.randint(1, 3)
@@ -186,8 +196,15 @@ def compile_driver(folder: Path, mutated: dict[str, str]) -> Path:
             (folder / path.name).write_text(mutated[path.stem])
             path = folder / path.name
         sources.append(path)
-    flags = [w for w in WARNINGS if not w.startswith("-Wstack")]
-    command = ["gcc", *flags, *SANITIZERS, f"-I{RUNTIME / 'include'}", *map(str, sources), "-o", str(output)]
+    command = [
+        "gcc",
+        *WARNINGS,
+        *SANITIZERS,
+        f"-I{RUNTIME / 'include'}",
+        *map(str, sources),
+        "-o",
+        str(output),
+    ]
     subprocess.run(command, check=True)
     return output
 
@@ -251,3 +268,133 @@ def test_a_struct_has_the_same_members_in_python_and_in_c(header: str, struct: s
     body = text[text.index(f"struct {struct} {{") :]
     declared = re.findall(r"int32_t ([\w, ]+);", body[: body.index("};")])
     assert [name.strip() for line in declared for name in line.split(",")] == names
+
+
+# Variants of nodes
+
+
+def node(op: Op, *inputs: Spec) -> Node:
+    names = tuple(f"input {i}" for i in range(len(inputs)))
+    outputs = op.infer(*inputs)
+    return Node("n", op, names, tuple(f"output {i}" for i in range(len(outputs))), inputs, outputs)
+
+
+def nodes() -> dict[str, tuple[int, Node]]:
+    """Each op that has a streamed variant, with the kind that streams_random.c calls it."""
+    g = Geometry.of(2, (2, 2), (1, 1, 1, 1))
+    depthwise = Geometry.of(2, pads=(1, 1, 1, 1), groups=16)
+    x, w, y = Spec((2, 16, 12, 8), layout="rows"), f32(24, 16, 3, 3), Spec((2, 24, 6, 4), layout="rows")
+    dw, lr = conv_op.ConvDw(g, w.shape), f32()
+    dense = GemmDw(True, False)
+    return {
+        "conv": (0, node(conv_op.Conv(g), x, w)),
+        "conv with bias": (0, node(conv_op.Conv(g), x, w, f32(24))),
+        "depthwise conv": (0, node(conv_op.Conv(depthwise), x, f32(16, 1, 3, 3))),
+        "sequence": (0, node(conv_op.Conv(Geometry.of(1, pads=(2, 2))), f32(2, 6, 100), f32(16, 6, 5))),
+        "conv dx": (1, node(conv_op.ConvDx(g, x.shape), w, y)),
+        "conv dw": (2, node(dw, x, y)),
+        "conv dw, sgd": (3, node(GradientSgd(dw, SgdUpdate()), w, lr, x, y)),
+        "conv dw, sgd with decay": (4, node(GradientSgd(dw, SgdUpdate(0.75)), w, lr, x, y)),
+        "conv dw, momentum": (5, node(GradientMomentum(dw, MomentumUpdate(0.75)), w, w, lr, x, y)),
+        "conv dw, adam": (7, node(GradientAdam(dw, AdamUpdate()), w, w, w, lr, f32(2), x, y)),
+        "dense": (0, node(Gemm(False, True), f32(3, 300), f32(40, 300), f32(40))),
+        "dense, weights transposed": (1, node(Gemm(), f32(3, 300), f32(300, 40), f32(40))),
+        "dense dx": (1, node(GemmDx(), f32(3, 40), f32(40, 300))),
+        "dense dx, weights transposed": (0, node(GemmDx(False, True), f32(3, 40), f32(300, 40))),
+        "dense dw": (2, node(dense, f32(3, 40), f32(3, 300))),
+        "dense dw, sgd": (
+            3,
+            node(GradientSgd(dense, SgdUpdate()), f32(40, 300), lr, f32(3, 40), f32(3, 300)),
+        ),
+    }
+
+
+def as_case(kind: int, variant: StreamVariant) -> Case:
+    """A variant's call as streams_random.c takes it."""
+    (call,) = variant.calls
+    struct = next(a for a in call.args if isinstance(a, Struct) and a.ctype != "struct poet_adam")
+    operands = [a for a in call.args if isinstance(a, StreamIn | StreamOut)]
+    x_w_y = {0: (0, 1, 2), 1: (2, 0, 1), 2: (0, 2, 1)}.get(kind, (0, 2, 1))
+    bits = 0
+    for i, k in enumerate(x_w_y):
+        a = operands[k]
+        streamed = variant.streamed_inputs if isinstance(a, StreamIn) else variant.streamed_outputs
+        bits |= (a.index in streamed) << i
+    has_bias = kind < DW and In(2) in call.args
+    head = (kind, 512, 0, bits, 0, has_bias, variant.workspace_bytes // 4, 1)
+    line = " ".join(str(int(n)) for n in (*head, *(v for _, v in struct.fields)))
+    moved = Traffic(variant.reads, variant.bytes_in, variant.writes, variant.bytes_out)
+    return Case(line, moved, 512)
+
+
+@pytest.mark.parametrize("name", nodes())
+@pytest.mark.parametrize("room", [1 << 20, 40_000, 20_000, 7_000])
+def test_a_variant_fits_its_room_and_does_what_it_says(name: str, room: int, program: Path) -> None:
+    kind, made = nodes()[name]
+    found = variants_of(made, 512, room, SD)
+    drawn = []
+    for v in found:
+        resident = conv.resident_bytes(made, v.streamed_inputs, v.streamed_outputs)
+        assert resident + v.workspace_bytes <= room
+        drawn.append(as_case(kind, v))
+    assert found or room < 10_000
+    if room == 1 << 20:
+        assert len({(v.streamed_inputs, v.streamed_outputs) for v in found}) == 7
+    check(program, drawn)
+
+
+def test_a_dense_image_is_not_streamed() -> None:
+    g = Geometry.of(2)
+    found = variants_of(node(conv_op.Conv(g), f32(1, 3, 8, 8), f32(4, 3, 1, 1)), 512, 1 << 20, SD)
+    assert {(v.streamed_inputs, v.streamed_outputs) for v in found} == {((1,), ())}
+
+
+# Mutants: what the random cases must see.
+
+MUTANTS = {
+    "chunks restart their sums": ("stream_conv2d", "if (by_part) {\n", "if (1) {\n"),
+    "the rows' first is not part of what a buffer holds": (
+        "stream",
+        "if (up == 0 && end == new_end)",
+        "if (end == new_end)",
+    ),
+    "rows do not move up": ("stream", "if (up > 0) memmove(", "if (up < 0) memmove("),
+    "weights of another chunk pass for these": ("stream_conv2d", " && t->has_red == red", ""),
+    "images descend": (
+        "stream_conv2d_dw",
+        "for (int32_t image = 0; image < c->batch; image += t->s->images) {",
+        "for (int32_t image = c->batch - c->batch % t->s->images; image >= 0; image -= t->s->images) {\n"
+        "    if (image == c->batch) continue;",
+    ),
+    "x lies below pieces and is thought to be there": (
+        "stream_conv2d_dw",
+        "t->x_buffer.has.images = 0;",
+        "(void)0;",
+    ),
+    "a bias of -0 stays": (
+        "stream_conv2d",
+        "t->b != NULL ? 0.0f + t->b[",
+        "t->b != NULL ? t->b[",
+    ),
+    "a ragged end overwrites what is beside it": (
+        "stream",
+        "POET_TRY(dev->read(dev, sector, pager->bounce, 1));\n"
+        "            memcpy(pager->bounce + byte, p, part);",
+        "memcpy(pager->bounce + byte, p, part);",
+    ),
+    "an error of the device is lost": (
+        "stream",
+        "POET_TRY(dev->read(dev, sector, p, sectors));",
+        "(void)dev->read(dev, sector, p, sectors);",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
+    family, old, new = MUTANTS[name]
+    text = (RUNTIME / "streams" / f"{family}.c").read_text()
+    assert text.count(old) == 1
+    mutant = compile_driver(tmp_path, {family: text.replace(old, new)})
+    with pytest.raises(AssertionError):
+        check(mutant, cases(1, 1500))
