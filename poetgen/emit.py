@@ -494,7 +494,7 @@ def _step_lines(function: Function, step: Step, digits: int, trace: bool) -> lis
     if trace and step.node is not None:
         gradients = set(function.plan.schedule.costed.training.gradients.values())
         written = [step.inputs[i] for i in step.node.op.mutates] or list(step.outputs)
-        for o in written:
+        for o in (w for w in written if w.space != "store"):
             flag = 1 if o.tensor in gradients else 0
             address = o.c.removeprefix("&") if o.c.startswith("&") else o.c
             lines.append(f"{blank}poet_trace({step.number}, {flag}, {address}, {o.spec.nbytes});")

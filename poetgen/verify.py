@@ -119,6 +119,8 @@ def _compare(program: Program, project: Project, job: Job, records: Iterator[Rec
             seen.pop()  # the C leaves before it writes the loss down
         for step, made in seen:
             for where, value in zip(_written(step), made, strict=True):
+                if where.space == "store":  # streamed out: who reads it next tells
+                    continue
                 record = next(records, None)
                 found = _difference(k, step, where, value, record)
                 if found is not None:
@@ -139,7 +141,12 @@ def _difference(
     training_step: int, step: Step, where: Operand, value: Array, record: Record | None
 ) -> Difference | None:
     assert step.node is not None
-    expected = np.ascontiguousarray(value, where.spec.numpy).reshape(-1)
+    shape = where.spec.shape
+    at = np.arange(where.spec.size).reshape(shape)  # the numbers of its values, in the target's order
+    if where.spec.layout == "rows":
+        at = at.transpose(0, 2, 1, 3)
+    at = at.reshape(-1)
+    expected = np.ascontiguousarray(value, where.spec.numpy).reshape(-1)[at]
     got = np.full(expected.shape, np.nan)
     if record is not None and record.step == step.number and len(record.data) == expected.nbytes:
         got = np.frombuffer(record.data, expected.dtype)
@@ -160,7 +167,7 @@ def _difference(
         node=step.node.name,
         layer=step.node.layer or step.node.name,
         tensor=where.tensor,
-        index=tuple(int(i) for i in np.unravel_index(first, where.spec.shape)) if where.spec.shape else (),
+        index=tuple(int(i) for i in np.unravel_index(at[first], shape)) if shape else (),
         in_c=float(got[first]),
         expected=float(expected[first]),
         differing=int(unequal.sum()),

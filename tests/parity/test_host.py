@@ -10,6 +10,7 @@ import pytest
 from poetgen import pipeline
 from poetgen.errors import FitError
 from poetgen.interpreter import Machine
+from poetgen.pipeline import Options
 from poetgen.run import Job, run
 from poetgen.schedule import Schedule, check
 from poetgen.schedule.plan_json import to_json
@@ -33,6 +34,8 @@ from tests.parity.builds import (
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all"
 OTHERS = ("conv1d_frozen", "conv2d_grouped", "residual_bn", "separable_adam", "mlp_mse")
 SLOW = pytest.mark.slow
+ROOM = 1 << 20
+"""Bytes of RAM for which streams choose their tiles."""
 
 
 @pytest.fixture
@@ -60,20 +63,27 @@ def test_every_tensor_of_every_step_has_the_interpreters_bits(net: str, budget: 
     assert same(ours, truth(net)), first_difference(ours, truth(net))
 
 
-def drawn(net: str, folder: Path, seed: int) -> tuple[pipeline.Options, Schedule]:
-    """A random schedule, within a budget of exactly its need where that can be laid out."""
+def drawn(net: str, folder: Path, seed: int, *, stream: bool = False) -> tuple[Options, Schedule]:
+    """A random schedule, within a budget of exactly its need; with streams, whose tiles a budget chooses."""
+    if stream:
+        wanted = replace(options(net, folder), ram_bytes=ROOM, stream="on")
+        return wanted, any_schedule(pipeline.priced(pipeline.read_model(wanted), wanted), seed)
     wanted = options(net, folder)
-    costed = pipeline.costed_graph(pipeline.training_graph(pipeline.read_model(wanted), wanted), wanted)
-    schedule = tightened(any_schedule(costed, seed))
+    schedule = tightened(any_schedule(pipeline.priced(pipeline.read_model(wanted), wanted), seed))
     return replace(wanted, ram_bytes=schedule.costed.budget.ram_bytes), schedule
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(s, marks=SLOW) for s in range(20, 30))])
-@pytest.mark.parametrize("net", ["shared", "branches", "residual_bn"])
+@pytest.mark.parametrize(
+    ("net", "stream"),
+    [("shared", False), ("residual_bn", False), ("branches", True), ("conv2d_grouped", True)],
+)
 @pytest.mark.usefixtures("sanitized")
-def test_the_c_of_any_legal_schedule_has_the_bits_of_keep_all(net: str, seed: int, tmp_path: Path) -> None:
+def test_the_c_of_any_legal_schedule_has_the_bits_of_keep_all(
+    net: str, stream: bool, seed: int, tmp_path: Path
+) -> None:
     while True:
-        wanted, schedule = drawn(net, tmp_path, seed)
+        wanted, schedule = drawn(net, tmp_path, seed, stream=stream)
         try:
             program, project = generated(wanted, tmp_path / net, to_json(schedule))
             break
@@ -88,9 +98,11 @@ def test_the_c_of_any_legal_schedule_has_the_bits_of_keep_all(net: str, seed: in
     assert same(ours, truth(net)), first_difference(ours, truth(net))
 
 
-@pytest.mark.parametrize("net", ["shared", "branches"])
-def test_the_arena_of_any_legal_schedule_is_used_to_the_predicted_byte(net: str, tmp_path: Path) -> None:
-    wanted, schedule = drawn(net, tmp_path, 8)
+@pytest.mark.parametrize(("net", "stream"), [("shared", False), ("branches", False), ("branches", True)])
+def test_any_legal_schedule_trains_the_same_and_uses_the_arena_to_the_predicted_byte(
+    net: str, stream: bool, tmp_path: Path
+) -> None:
+    wanted, schedule = drawn(net, tmp_path, 8, stream=stream)
     program, project = generated(wanted, tmp_path / net, to_json(schedule))
     result = run(project, HOST, Job(batches(project), STEPS))
     assert result.arena_bytes_measured == touched_bytes(program)
