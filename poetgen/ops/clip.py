@@ -144,14 +144,15 @@ class ClipDx(Op):
             raise ValueError(f"y is {list(y.shape)}, its gradient {list(dy.shape)}")
         return (y,)
 
-    def _bounds(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
+        """Numbers also where there is no bound."""
         low = -_LARGEST if self.low is None else float(self.low)
         return low, _LARGEST if self.high is None else float(self.high)
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Elementwise."""
         y, dy = inputs
-        low, high = (y.dtype.type(b) for b in self._bounds())
+        low, high = (y.dtype.type(b) for b in self.bounds())
         return (np.where((y <= low) | (y >= high), dy.dtype.type(0), dy),)
 
     def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
@@ -161,7 +162,7 @@ class ClipDx(Op):
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
         kernel = Kernel("poet_clip_dx_f32", "clip")
-        return (Call(kernel, (inputs[0].size, *self._bounds(), In(0), In(1), Out(0))),)
+        return (Call(kernel, (inputs[0].size, *self.bounds(), In(0), In(1), Out(0))),)
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:

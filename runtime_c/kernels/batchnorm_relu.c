@@ -1,4 +1,5 @@
-/* batchnorm_relu.c: batch norm, shortcut and Relu in one pass; each element as the separate kernels round it. */
+/* batchnorm_relu.c: batch norm, shortcut and Relu in one pass; each element as the separate kernels round
+ * it. */
 #include "poet/kernels/batchnorm_relu.h"
 
 #include "poet/math.h"
@@ -40,8 +41,9 @@ void poet_batchnorm_relu_f32(const struct poet_batchnorm *s, const float *x, con
     }
 }
 
-void poet_batchnorm_add_relu_f32(const struct poet_batchnorm *s, const float *x, const float *g, const float *b,
-                                 const float *mean, const float *var, const float *shortcut, float *y)
+void poet_batchnorm_add_relu_f32(const struct poet_batchnorm *s, const float *x, const float *g,
+                                 const float *b, const float *mean, const float *var, const float *shortcut,
+                                 float *y)
 {
     for (int32_t c = 0; c < s->channels; c++) {
         const struct channel k = channel(s, g[c], b[c], mean[c], var[c]);
@@ -54,9 +56,9 @@ void poet_batchnorm_add_relu_f32(const struct poet_batchnorm *s, const float *x,
     }
 }
 
-void poet_batchnorm_relu_dx_f32(const struct poet_batchnorm *s, enum poet_start start, const float *dy, const float *x,
-                                const float *g, const float *b, const float *mean, const float *var, float *dx,
-                                float *dg, float *db)
+void poet_batchnorm_relu_dx_f32(const struct poet_batchnorm *s, enum poet_start start, const float *dy,
+                                const float *x, const float *g, const float *b, const float *mean,
+                                const float *var, float *dx, float *dg, float *db)
 {
     for (int32_t c = 0; c < s->channels; c++) {
         const struct channel k = channel(s, g[c], b[c], mean[c], var[c]);

@@ -1,0 +1,15 @@
+/* stream_clip.h: the kernels of clip.h, with operands in the store.
+ * size: elements; piece: elements at a time, whole sectors; workspace: a piece for each buffer (pass.h). */
+#ifndef POET_STREAMS_STREAM_CLIP_H
+#define POET_STREAMS_STREAM_CLIP_H
+
+#include "poet/streams/pass.h"
+
+int poet_stream_clip_f32(struct poet_pager *pager, int32_t size, int32_t piece, float low, float high,
+                         struct poet_stream x, struct poet_stream y, void *workspace);
+
+int poet_stream_clip_dx_f32(struct poet_pager *pager, int32_t size, int32_t piece, float low, float high,
+                            struct poet_stream y, struct poet_stream dy, struct poet_stream dx,
+                            void *workspace);
+
+#endif
