@@ -23,7 +23,7 @@ from poetgen.schedule.actions import (
     Strategy,
     total,
 )
-from poetgen.schedule.facts import Facts, prune
+from poetgen.schedule.facts import Facts, prune, store_bytes
 
 
 @dataclass
@@ -125,6 +125,9 @@ def _finish(costed: CostedGraph, strategy: Strategy, make: Callable[[Facts], _St
     if not set(homeless) <= set(steps.resident):
         return None
     actions = prune(costed, steps.actions)
+    store = costed.board.store
+    if store is not None and store_bytes(costed, actions, steps.resident) > store.size_bytes:
+        return None
     price = total(costed, actions)
     if costed.budget.time_s is not None and price.time_s > costed.budget.time_s:
         return None

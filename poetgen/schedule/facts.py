@@ -155,6 +155,16 @@ class Facts:
         )
 
 
+def store_bytes(costed: CostedGraph, actions: Iterable[Action], resident: Iterable[str]) -> int:
+    """Space that a schedule's pages take; a tensor that training changes has two slots."""
+    tensors = costed.training.tensors
+    changed = {t for n in costed.training.nodes for t in n.mutates}
+    homed = {t.name for t in tensors.values() if t.persistent and t.name in costed.pages} - set(resident)
+    paged = homed | {a.tensor for a in actions if isinstance(a, PageIn | PageOut)}
+    sectors = sum(costed.pages[t].sectors * (2 if t in changed else 1) for t in paged)
+    return sectors * costed.board.store.sector_bytes if costed.board.store else 0
+
+
 def prune(costed: CostedGraph, actions: Iterable[Action]) -> tuple[Action, ...]:
     """Leave out what serves nobody: page-ins and recomputes never read, copies never read back."""
     todo = list(actions)

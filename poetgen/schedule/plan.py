@@ -181,6 +181,13 @@ class _Plan:
                     f" {_seconds(self.facts.compute.time_s)}",
                 )
         floor = min_ram(free, self.depth, limit_s)
+        budget, store = costed.arena_budget_bytes, costed.board.store
+        if store is not None and (budget is None or budget >= floor.arena_bytes):
+            return FitError(
+                f"no schedule fits: in {_size(costed.budget.ram_bytes)} of RAM the pages of {_name(costed)}"
+                f" need more than the {_size(store.size_bytes)} of {costed.board.name}'s page store",
+                hint="try more --ram, or training fewer layers with --train",
+            )
         return does_not_fit(costed, floor)
 
     def _no_plan(self) -> NoPlanError:
@@ -220,7 +227,7 @@ def _baseline_does_not_fit(costed: CostedGraph, strategy: Strategy) -> FitError:
     free = BASELINES[strategy](replace(costed, budget=Budget()))
     if free is None:
         return FitError(
-            f"{strategy} needs a page store and {costed.board.name} has none", hint="try --strategy milp"
+            f"{strategy} needs a larger page store than {costed.board.name} has", hint="try --strategy milp"
         )
     verdict = check(free)
     arena = costed.arena_budget_bytes
