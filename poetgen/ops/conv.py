@@ -104,7 +104,9 @@ class Geometry:
             "w_out": w[1] * kernel_h * kernel_w, "w_in": kernel_h * kernel_w,
         }  # fmt: skip
 
-    def taps(self, x: Ints, w: Ints, y: Ints) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]:
+    def taps(
+        self, x: Ints, w: Ints, y: Ints
+    ) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]:
         """Taps of the kernel ascending, with the slices of y and of x that each joins."""
         for at in np.ndindex(*w[2:]):
             ys, xs = [], []

@@ -6,7 +6,7 @@ from poetgen.cost import CostedGraph
 from poetgen.memory import MemoryPlan, check, place
 from poetgen.schedule import Move, Schedule
 from poetgen.schedule import check as judge
-from poetgen.schedule.baselines import keep_all, page_all, recompute_all
+from poetgen.schedule.baselines import keep_all, page_all
 from tests.schedule_graphs import random_net, with_ram
 
 BASELINES = (keep_all, page_all)
@@ -31,7 +31,11 @@ def test_at_a_budget_of_the_live_bytes_moves_make_it_fit(seed: int) -> None:
     for schedule in schedules(seed):
         peak = judge(schedule).peak_bytes
         tight = Schedule(
-            with_ram(schedule.costed, peak), schedule.actions, schedule.resident, schedule.solved, schedule.strategy
+            with_ram(schedule.costed, peak),
+            schedule.actions,
+            schedule.resident,
+            schedule.solved,
+            schedule.strategy,
         )
         plan: MemoryPlan = place(tight)
         homes = sum(schedule.costed.nbytes(t) for t in plan.in_ram)

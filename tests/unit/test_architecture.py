@@ -39,7 +39,13 @@ FLOORS = {
     "verify": 13,
     "cli": 14,
 }
-DOORS = {"onnx": "onnx_import", "pulp": "schedule/milp", "highspy": "schedule/milp", "jinja2": "emit", "click": "cli"}
+DOORS = {
+    "onnx": "onnx_import",
+    "pulp": "schedule/milp",
+    "highspy": "schedule/milp",
+    "jinja2": "emit",
+    "click": "cli",
+}
 SHARED_OPS = {"channel_sum", "add"}
 """Modules of ops that families share."""
 
@@ -91,7 +97,9 @@ def test_a_dependency_has_one_door(package: str) -> None:
         for name in imports(path):
             if name.split(".")[0] == package:
                 where = path.relative_to(ROOT).with_suffix("").as_posix()
-                assert where == DOORS[package] or where.startswith(DOORS[package]), f"{where} imports {package}"
+                assert where == DOORS[package] or where.startswith(DOORS[package]), (
+                    f"{where} imports {package}"
+                )
 
 
 def test_only_build_starts_processes() -> None:
