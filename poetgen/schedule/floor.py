@@ -54,8 +54,10 @@ def _leanest(facts: Facts, s: int) -> Floor:
     floors = []
     for v in facts.costed.variants[node.name]:
         operands = [t for t in facts.reads[s] if t not in v.streamed]
-        overwritten = next((t for t in facts.in_place[s] if t in operands), None)
-        kept = [t for t in (*operands, *facts.makes[s], *pinned) if t != overwritten]
+        made = [t for t in facts.makes[s] if t not in v.streamed]
+        whole = node.outputs[:1] == tuple(made[:1])
+        overwritten = next((t for t in facts.in_place[s] if whole and t in operands), None)
+        kept = [t for t in (*operands, *made, *pinned) if t != overwritten]
         parts = [(t, facts.size[t]) for t in kept]
         if v.workspace_bytes:
             parts.append((WORKSPACE, aligned(v.workspace_bytes)))
