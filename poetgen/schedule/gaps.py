@@ -363,7 +363,9 @@ class _Build:
         """The store has a copy: written as a whole, or born there."""
         if track.persistent and track.out != NONE:
             cols.at_least(1, (track.across, 1.0), *there)
-        if track.born:
+        if track.born and page is not None:
+            factor = 2.0 if track.persistent else 1.0
+            self.store_units += [(y, factor * page.sectors) for y in track.born]
             cols.at_most(1, *there)
             if track.persistent:
                 cols.at_most(1, (track.across, 1.0), *((y, 1.0) for y in track.born))
