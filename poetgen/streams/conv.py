@@ -8,9 +8,11 @@ loops and counts; ``tiles`` estimates a grid of tiles in closed form, and the be
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from poetgen.graph import Node
 from poetgen.op import Arg, Call, In, Kernel, Pager, Raw, Spec, StreamIn, StreamOut, Struct, Workspace
 from poetgen.ops.conv import Conv, ConvDx
 from poetgen.ops.gemm import Gemm
-from poetgen.streams.traffic import FLOAT_BYTES, BlockReader, Box, Traffic, block_traffic, box
+from poetgen.streams.traffic import FLOAT_BYTES, BlockReader, Box, Traffic, box
 from poetgen.streams.variant import Prices, StreamVariant
 
 Numbers = npt.NDArray[Any]
@@ -212,51 +214,118 @@ def even(n: int) -> int:
 
 
 def traffic(nest: Nest, streamed: Streamed, tile: Tile, sector_bytes: int) -> Traffic:
-    """What a run moves: the loops of stream_conv2d.c."""
-    s = nest.sizes
-    grouped = s.groups > 1
+    """What a run moves: every call of stream_conv2d.c, pieces that cost the same counted together."""
     total = Traffic()
-    blocks, bands = over(nest.outs, tile.outs), over(nest.rows, tile.rows)
-    tiles = over(s.batch, tile.images) * bands
-    reader = BlockReader(*nest.source, sector_bytes)
-    has: tuple[int, ...] = ()
-    for i in range(blocks * tiles):
-        block, at = (i % blocks, i // blocks) if tile.tiles_first else (i // tiles, i % tiles)
-        image, row, chan = at // bands * tile.images, at % bands * tile.rows, block * tile.outs
-        images, rows = min(tile.images, s.batch - image), min(tile.rows, nest.rows - row)
-        outs = min(tile.outs, nest.outs - chan)
-        first = chan // nest.group_outs * nest.group_reds if grouped else 0
-        end = (chan + outs) // nest.group_outs * nest.group_reds if grouped else nest.reds
-        by_part = end - first <= tile.reds and not tile.keep_sums
-        source_row, source_end = nest.source_rows(row, rows)
-        for red in range(first, end, tile.reds):
-            reds = min(tile.reds, end - red)
-            if streamed.source:
-                held = red - (red - first) % tile.held
-                held_rows = (image, images, source_row, source_end - source_row)
-                total += reader.read((*held_rows, held, min(tile.held, end - held)))
-            for out in range(chan, chan + outs, tile.part):
-                part = min(tile.part, chan + outs - out)
-                want = (out, part, first, end - first) if tile.keep_weights else (out, part, red, reds)
-                if streamed.weights and want != has:
-                    has = want
-                    total += _weights(nest, want, sector_bytes)
-                if streamed.made and by_part:
-                    total += block_traffic(
-                        (image, images, row, rows, out, part), *nest.made, sector_bytes, True
-                    )
-        if streamed.made and not by_part:
-            total += block_traffic((image, images, row, rows, chan, outs), *nest.made, sector_bytes, True)
+    if streamed.source:
+        total += _source_traffic(nest, tile, sector_bytes)
+    if streamed.weights:
+        total += _weight_traffic(nest, tile, sector_bytes)
+    if streamed.made:
+        batch, row, width = nest.made
+        by_part = not tile.keep_sums and (nest.sizes.groups > 1 or tile.reds >= nest.reds)
+        sector = sector_bytes // FLOAT_BYTES
+        chans: Axis = Counter()
+        for chan, outs in pieces(nest.outs, tile.outs):
+            for out, part in pieces(outs, tile.part if by_part else outs):
+                chans[part, (chan + out) * width % sector] += 1
+        for (n, at_n), (rows, at_row), (c, at_c), times in together(
+            axis(nest.sizes.batch, tile.images, batch, sector), axis(nest.rows, tile.rows, row, sector), chans
+        ):
+            total += (
+                box(at_n + at_row + at_c, Box(n, batch, rows, row, c * width), sector_bytes, True) * times
+            )
     return total
 
 
-def _weights(nest: Nest, want: tuple[int, ...], sector_bytes: int) -> Traffic:
+Axis = Counter[tuple[int, int]]
+"""How often there is a piece of some length at some offset, modulo a sector."""
+
+
+def pieces(n: int, size: int) -> Iterator[tuple[int, int]]:
+    """Start and length of each piece of n."""
+    for start in range(0, n, size):
+        yield start, min(size, n - start)
+
+
+def axis(n: int, size: int, step: int, sector: int) -> Axis:
+    """The pieces of n whose elements are ``step`` floats apart."""
+    return Counter((length, start * step % sector) for start, length in pieces(n, size))
+
+
+def together(*axes: Axis) -> Iterator[Any]:
+    """One piece of each axis, and how often there are these."""
+    for chosen in product(*(a.items() for a in axes)):
+        yield *(piece for piece, _ in chosen), math.prod(times for _, times in chosen)
+
+
+def _source_traffic(nest: Nest, tile: Tile, sector_bytes: int) -> Traffic:
     s = nest.sizes
-    out, outs, red, reds = want
-    major, majors, minor, minors = (red, reds, out, outs) if nest.is_dx else (out, outs, red, reds)
+    batch, row, width = nest.source
+    images, bands = tuple(pieces(s.batch, tile.images)), nest.bands(tile.rows)
+    blocks = over(nest.outs, tile.outs)
+    total = Traffic()
+    if s.groups == 1 and tile.held < nest.reds:  # nothing stays from one tile to the next
+        sector = sector_bytes // FLOAT_BYTES
+        rows: Axis = Counter((end - first, first * row % sector) for first, end in bands)
+        for (n, at_n), (r, at_row), (c, at_c), times in together(
+            axis(s.batch, tile.images, batch, sector), rows, axis(nest.reds, tile.held, width, sector)
+        ):
+            total += box(at_n + at_row + at_c, Box(n, batch, r, row, c * width), sector_bytes) * times
+        return total * blocks
+
+    def one_pass(reader: BlockReader, chan: int, chans: int) -> Traffic:
+        """All tiles in order."""
+        moved = Traffic()
+        for image, n in images:
+            for first, end in bands:
+                moved += reader.read((image, n, first, end - first, chan, chans))
+        return moved
+
     if s.groups > 1:
-        minor, minors = 0, s.in_c // s.groups
-    return box(major * s.w_out + minor * s.w_in, Box(1, 0, majors, s.w_out, minors * s.taps), sector_bytes)
+        for chan, outs in pieces(nest.outs, tile.outs):
+            channels = chan // nest.group_outs * nest.group_reds, outs // nest.group_outs * nest.group_reds
+            if tile.tiles_first and blocks > 1:  # another block comes in between
+                for image, n in images:
+                    for first, end in bands:
+                        block = (image, n, first, end - first, *channels)
+                        total += BlockReader(*nest.source, sector_bytes).read(block)
+            else:
+                total += one_pass(BlockReader(*nest.source, sector_bytes), *channels)
+        return total
+    reader = BlockReader(*nest.source, sector_bytes)
+    total = one_pass(reader, 0, nest.reds)
+    if blocks > 1 and not tile.tiles_first:
+        total += one_pass(reader, 0, nest.reds) * (blocks - 1)
+    return total
+
+
+def _weight_traffic(nest: Nest, tile: Tile, sector_bytes: int) -> Traffic:
+    s = nest.sizes
+    sector = sector_bytes // FLOAT_BYTES
+    tiles = over(s.batch, tile.images) * over(nest.rows, tile.rows)
+    blocks = tuple(pieces(nest.outs, tile.outs))
+    out_step, red_step = (s.w_in, s.w_out) if nest.is_dx else (s.w_out, s.w_in)
+    visits = tiles if tile.tiles_first and len(blocks) > 1 else 1  # of a block that one load serves
+    total = Traffic()
+    if s.groups > 1:
+        minors = s.in_c // s.groups
+        for chan, outs in blocks:
+            major, majors = chan, outs
+            if nest.is_dx:
+                major, majors = (n // nest.group_outs * nest.group_reds for n in (chan, outs))
+            total += box(major * s.w_out, Box(1, 0, majors, s.w_out, minors * s.taps), sector_bytes) * visits
+        return total
+    reds = axis(nest.reds, nest.reds if tile.keep_weights else tile.reds, red_step, sector)
+    outs_axis: Axis = Counter()
+    for chan, outs in blocks:
+        part = outs if tile.keep_weights else tile.part
+        is_one_load = part >= outs and reds.total() == 1
+        for out, length in pieces(outs, part):
+            outs_axis[length, (chan + out) * out_step % sector] += visits if is_one_load else tiles
+    for (o, at_out), (r, at_red), times in together(outs_axis, reds):
+        major, minor = (r, o) if nest.is_dx else (o, r)
+        total += box(at_out + at_red, Box(1, 0, major, s.w_out, minor * s.taps), sector_bytes) * times
+    return total
 
 
 # Tiles to choose from

@@ -7,8 +7,8 @@ estimates a grid of tiles in closed form.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
@@ -38,13 +38,16 @@ from poetgen.streams.conv import (
     Grid,
     Nest,
     Sizes,
+    axis,
     even,
     grid,
     image_tiles,
     in_rows,
     over,
+    pieces,
     resident_bytes,
     sizes_of,
+    together,
     undominated,
 )
 from poetgen.streams.traffic import FLOAT_BYTES, BlockReader, Box, Traffic, box, span
@@ -120,66 +123,102 @@ def places(nest: Dw, streamed: DwStreamed, tile: DwTile) -> Places:
     dy = even(tile.images * tile.rows * tile.held_outs * s.out_w) if streamed.dy else 0
     in_workspace = streamed.w or nest.states is not None
     dw = even(tile.outs * tile.ins * s.taps) if in_workspace else 0
-    pieces = (1 + nest.states) * tile.piece if streamed.w and nest.states is not None else 0
-    if pieces and over(s.batch, tile.images) * over(s.out_h, tile.rows) > 1:
-        shared = max(x + dy, pieces)
+    updated = (1 + nest.states) * tile.piece if streamed.w and nest.states is not None else 0
+    if updated and over(s.batch, tile.images) * over(s.out_h, tile.rows) > 1:
+        shared = max(x + dy, updated)
         return Places(x, shared, 0, shared + dw)
-    return Places(x, x + dy, x + dy + dw, x + dy + dw + pieces)
+    return Places(x, x + dy, x + dy + dw, x + dy + dw + updated)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """x or dy: strides, a row's width, channels; their blocks, a block's channels, those held; rows."""
+
+    batch: int
+    row: int
+    width: int
+    chans: int
+    blocks: int
+    size: int
+    held: int
+    bands: tuple[tuple[int, int], ...]
+
+    def one_pass(self, reader: BlockReader, batch: int, images: int, chan: int, chans: int) -> Traffic:
+        """All tiles in order, of some channels."""
+        moved = Traffic()
+        for image, n in pieces(batch, images):
+            for first, end in self.bands:
+                moved += reader.read((image, n, first, end - first, chan, chans))
+        return moved
+
+
+def _ends(n: int, size: int) -> Iterator[tuple[int, int]]:
+    return ((start, start + length) for start, length in pieces(n, size))
 
 
 def traffic(nest: Dw, streamed: DwStreamed, tile: DwTile, sector_bytes: int) -> Traffic:
-    """What a run moves: the loops of stream_conv2d_dw.c."""
+    """What a run moves: every call of stream_conv2d_dw.c, pieces that cost the same counted together."""
     s = nest.sizes
-    grouped = s.groups > 1
-    by_out, by_in = over(s.out_c, tile.outs), over(nest.group_ins, tile.ins)
-    place = places(nest, streamed, tile)
-    x = BlockReader(s.x_batch, s.x_row, s.in_w, sector_bytes)
-    dy = BlockReader(s.y_batch, s.y_row, s.out_w, sector_bytes)
     total = Traffic()
-    for i in range(by_out * by_in):
-        out = (i % by_out if tile.ins_first else i // by_in) * tile.outs
-        c = (i // by_out if tile.ins_first else i % by_in) * tile.ins
-        outs, ins = min(tile.outs, s.out_c - out), min(tile.ins, nest.group_ins - c)
-        x_chan = out // nest.group_outs * ins if grouped else c
-        x_chan -= x_chan % tile.held_ins
-        dy_chan = out - out % tile.held_outs
-        x_chans, dy_chans = min(tile.held_ins, s.in_c - x_chan), min(tile.held_outs, s.out_c - dy_chan)
-        for image in range(0, s.batch, tile.images):
-            images = min(tile.images, s.batch - image)
-            for row in range(0, s.out_h, tile.rows):
-                rows = min(tile.rows, s.out_h - row)
-                first, end = s.reach(row, rows)
-                if streamed.x:
-                    total += x.read((image, images, first, end - first, x_chan, x_chans))
-                if streamed.dy:
-                    total += dy.read((image, images, row, rows, dy_chan, dy_chans))
-        if streamed.w:
-            total += _block(nest, out, outs, c, ins, tile.piece, sector_bytes)
-            if nest.states is not None and place.piece_at < place.dw_at:
-                x.has = dy.has = None
+    place = places(nest, streamed, tile)
+    is_dropped = nest.states is not None and place.piece_at < place.dw_at  # x and dy, after each block
+    by_out, by_in = over(s.out_c, tile.outs), over(nest.group_ins, tile.ins)
+    x_bands, dy_bands = nest.forward.bands(tile.rows), tuple(_ends(s.out_h, tile.rows))
+    x_side = _Side(s.x_batch, s.x_row, s.in_w, nest.group_ins, by_in, tile.ins, tile.held_ins, x_bands)
+    dy_side = _Side(s.y_batch, s.y_row, s.out_w, s.out_c, by_out, tile.outs, tile.held_outs, dy_bands)
+    if s.groups > 1:  # a block has its own inputs
+        x_side = replace(x_side, chans=s.in_c, blocks=by_out, size=tile.held_ins)
+    sides = (
+        (streamed.x, x_side, by_out if s.groups == 1 else 1, tile.ins_first or s.groups > 1),
+        (streamed.dy, dy_side, by_in, not tile.ins_first),
+    )
+    for used, side, others, is_outer in sides:
+        for chan, chans in pieces(side.chans, side.held) if used else ():
+            passes = min(side.held // side.size, side.blocks - chan // side.size) * others
+            if side.held >= side.chans:
+                passes = side.blocks * others
+            anew = 1 if is_outer or side.held >= side.chans else others  # it held other channels before
+            if is_dropped:
+                anew = passes
+            reader = BlockReader(side.batch, side.row, side.width, sector_bytes)
+            total += side.one_pass(reader, s.batch, tile.images, chan, chans) * anew
+            if passes > anew:
+                total += side.one_pass(reader, s.batch, tile.images, chan, chans) * (passes - anew)
+    if streamed.w:
+        total += _w_traffic(nest, tile, sector_bytes)
     return total
 
 
-def _block(nest: Dw, out: int, outs: int, c: int, ins: int, piece: int, sector_bytes: int) -> Traffic:
-    """Update w, or write dw, of some output and input channels."""
+def _w_traffic(nest: Dw, tile: DwTile, sector_bytes: int) -> Traffic:
+    """Update w and the states, or write dw."""
     s = nest.sizes
-    run, at = ins * s.w_in, out * s.w_out + c * s.w_in
-    if nest.states is None:
-        return box(at, Box(1, 0, outs, s.w_out, run), sector_bytes, True)
-    runs, length = (1, outs * run) if run == s.w_out else (outs, run)
     total = Traffic()
-    for i in range(runs):
-        begin = at + i * s.w_out
-        while begin < at + i * s.w_out + length:
-            n = min(at + i * s.w_out + length - begin, piece - begin % piece)
-            total += span(begin, n, sector_bytes) + span(begin, n, sector_bytes, True)
-            begin += n
+    if nest.states is None:
+        sector = sector_bytes // FLOAT_BYTES
+        for (outs, at_out), (ins, at_in), times in together(
+            axis(s.out_c, tile.outs, s.w_out, sector), axis(nest.group_ins, tile.ins, s.w_in, sector)
+        ):
+            block = Box(1, 0, outs, s.w_out, ins * s.w_in)
+            total += box(at_out + at_in, block, sector_bytes, True) * times
+        return total
+    rows = tile.outs if tile.ins >= nest.group_ins else 1  # outputs in one run
+    for (outs, at_out), (ins, at_in), times in together(
+        axis(s.out_c, rows, s.w_out, tile.piece), axis(nest.group_ins, tile.ins, s.w_in, tile.piece)
+    ):
+        total += _run((at_out + at_in) % tile.piece, outs * ins * s.w_in, tile.piece, sector_bytes) * times
     return total * (1 + nest.states)
 
 
-def pieces_of(run: int, unit: int) -> list[int]:
-    """Lengths of pieces of a run, whole sectors each."""
-    return sorted({over(over(run, k), unit) * unit for k in (1, 2, 3, 4, 6, 8, 16, 32, 64, 1 << 30)})
+def _run(at: int, size: int, piece: int, sector_bytes: int) -> Traffic:
+    """Read and write a run in pieces that end at multiples of ``piece``."""
+    first = min(size, piece - at)
+    full, last = divmod(size - first, piece)
+    total = Traffic()
+    for begin, length, times in ((at, first, 1), (0, piece, full), (0, last, 1)):
+        if length:
+            both = span(begin, length, sector_bytes) + span(begin, length, sector_bytes, True)
+            total += both * times
+    return total
 
 
 @lru_cache(maxsize=1024)
