@@ -246,7 +246,9 @@ def _stays(schedule: Schedule, in_ram: set[str]) -> Iterable[tuple[str, int, int
                 if training.tensors[out].in_arena and out not in variant.streamed:
                     live[out] = (k, action.in_place if index == 0 else None)
             if variant.workspace_bytes:
-                yield (workspace_name(action.node), k, k, k + 1, None)
+                scratch = workspace_name(action.node)
+                yield (scratch, count.get(scratch, 0), k, k + 1, None)
+                count[scratch] = count.get(scratch, 0) + 1
     for tensor in list(live):
         yield close(tensor, end)
 
@@ -480,8 +482,9 @@ def _replay(
                 born[outs[0]] = len(actions)
             for tensor, size in needs:
                 if tensor == workspace_name(action.node):
-                    k = len(actions)
-                    done.append(Residency(tensor, k, k, k + 1, lows[tensor], size))
+                    k, stay = len(actions), stays.get(tensor, 0)
+                    stays[tensor] = stay + 1
+                    done.append(Residency(tensor, stay, k, k + 1, lows[tensor], size))
                 else:
                     arena.at[tensor] = (lows[tensor], size)
                     born[tensor] = len(actions)

@@ -533,7 +533,7 @@ class _FunctionLowering:
         if isinstance(arg, Out):
             return outputs[arg.index].c
         if isinstance(arg, Workspace):
-            return workspace
+            return workspace or "NULL"  # some ways to run a node need none
         if isinstance(arg, Raw):
             return arg.text
         if isinstance(arg, Struct):
