@@ -157,14 +157,18 @@ def choose(over: Pass, mode: Streamed, limit_bytes: int, sector_bytes: int, pric
     def time_s(piece: int) -> float:
         return over.traffic(mode, piece, sector_bytes).time_s(prices)
 
-    count = -(-over.size // largest)
-    enough = time_s(largest) * SLACK
+    # One call moves a piece's whole sectors, a last one what is left of the tensor.
+    whole = max(1, over.size // sector)
+    calls = -(-whole // (largest // sector))
+    best, enough = largest, time_s(largest) * SLACK
     while True:
-        best = _up(-(-over.size // count), sector)
-        count *= 2
-        smaller = _up(-(-over.size // count), sector)
-        if smaller == best or time_s(smaller) > enough:
+        smaller = -(-whole // calls) * sector
+        if time_s(smaller) > enough:
             return best
+        best = min(best, smaller)
+        if best == sector:
+            return best
+        calls *= 2
 
 
 def _up(size: int, sector: int) -> int:
@@ -386,3 +390,6 @@ _MAKERS: dict[type[Op], Callable[[Node], Pass | None]] = {
     MomentumUpdate: _momentum,
     AdamUpdate: _adam,
 }
+
+KNOWN = tuple(_MAKERS)
+"""Ops that this module can stream."""

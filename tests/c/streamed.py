@@ -84,18 +84,22 @@ STREAMS += ("stream_channel_sum", "stream_mean", "stream_sgd", "stream_adam")
 class Stream(ctypes.Structure):
     """``struct poet_stream``."""
 
-    _fields_ = [("at", ctypes.c_void_p), ("sector", ctypes.c_uint32)]  # noqa: RUF012
+    _fields_ = [("at", ctypes.c_void_p), ("sector", ctypes.c_uint32)]
 
 
 @functools.cache
 def library(sanitize: bool) -> ctypes.CDLL:
     """All nests, an emulated device and the kernels."""
-    out = Path(_folder().name) / f"streams{'.san' if sanitize else ''}.so"
+    return build(Path(_folder().name) / f"streams{'.san' if sanitize else ''}.so", sanitize, {})
+
+
+def build(out: Path, sanitize: bool, instead: dict[str, Path]) -> ctypes.CDLL:
+    """Compile and load; ``instead`` of some sources of nests others."""
     runtime = ROOT / "runtime_c"
     sources = [
         Path(__file__).parent / "device.c",
         runtime / "blockdev" / "emulated.c",
-        *(runtime / "streams" / f"{name}.c" for name in STREAMS),
+        *(instead.get(name, runtime / "streams" / f"{name}.c") for name in STREAMS),
         *(runtime / "kernels" / f"{name}.c" for name in KERNELS),
     ]
     command = ["gcc", *FLAGS, *(SANITIZE if sanitize else ()), "-shared", "-fPIC", *map(str, sources)]

@@ -139,7 +139,7 @@ def from_memory(flat: np.ndarray, spec: Spec) -> np.ndarray:
     if spec.layout == "dense":
         return flat.reshape(spec.shape).copy()
     n, c, h, w = spec.shape
-    return np.ascontiguousarray(flat.reshape(n, h, c, w).transpose(0, 2, 1, 3))
+    return flat.reshape(n, h, c, w).transpose(0, 2, 1, 3).copy()
 
 
 def specs_of(op: Op, arrays: Sequence[np.ndarray]) -> tuple[tuple[Spec, ...], tuple[Spec, ...]]:
