@@ -27,7 +27,7 @@ from poetgen.streams.variant import Prices, StreamVariant
 
 Numbers = npt.NDArray[Any]
 _FAMILY = "stream_conv2d"
-CANDIDATES = 6
+CANDIDATES = 10
 """Tiles that are counted for each point, the best ones by estimate."""
 
 
