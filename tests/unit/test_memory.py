@@ -162,7 +162,7 @@ def test_what_cannot_be_packed_is_moved_and_stays_within_the_budget() -> None:
         actions = plan.schedule.actions
         assert [a for a in actions if not isinstance(a, Move)] == [*schedule.actions]
         moved += len(actions) > len(schedule.actions)
-    assert moved > refused
+    assert moved and refused < 10
 
 
 def test_a_budget_below_what_lives_at_once_is_refused_with_the_tensors() -> None:
