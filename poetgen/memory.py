@@ -377,6 +377,39 @@ class _Arena:
             edge = max(edge, low + size)
         return None if best is None else best[1]
 
+    def way_back(self, home: Mapping[str, tuple[int, int]]) -> list[tuple[str, int]]:
+        """Moves (tensor, offset) that bring what is left to its place; as far as there is room for them."""
+        at = dict(self.at)
+        moves: list[tuple[str, int]] = []
+
+        def free_for(tensor: str, low: int) -> bool:
+            high = low + at[tensor][1]
+            others = ((a, a + n) for t, (a, n) in at.items() if t != tensor)
+            return high <= self.capacity and all(high <= a or b <= low for a, b in others)
+
+        def move(tensor: str, low: int) -> None:
+            moves.append((tensor, low))
+            at[tensor] = (low, at[tensor][1])
+
+        while away := [t for t in at if t in home and at[t] != home[t]]:
+            ready = next((t for t in away if free_for(t, home[t][0])), None)
+            if ready is not None:
+                move(ready, home[ready][0])
+                continue
+            # A circle: one of them waits elsewhere, at the end of another or at the end of the arena.
+            edges = {0, *(a + n for a, n in at.values()), *(a + n for a, n in home.values())}
+            for tensor in sorted(away, key=lambda t: at[t][1]):
+                edges.add(self.capacity - at[tensor][1])
+                spot = next(
+                    (e for e in sorted(edges) if e >= 0 and e != at[tensor][0] and free_for(tensor, e)), None
+                )
+                if spot is not None and len(moves) < 4 * len(home):
+                    move(tensor, spot)
+                    break
+            else:
+                return moves
+        return moves
+
     def compact(self) -> list[str]:
         """Slide everything down; the tensors that moved, in the order in which they may be moved."""
         moved, edge = [], 0
@@ -489,6 +522,12 @@ def _replay(
                     arena.at[tensor] = (lows[tensor], size)
                     born[tensor] = len(actions)
         actions.append(action)
+    for tensor, low in arena.way_back(start):
+        size = arena.at[tensor][1]
+        close(tensor)
+        arena.at[tensor] = (low, size)
+        born[tensor] = len(actions)
+        actions.append(Move(tensor))
     finish = dict(arena.at)
     for tensor in list(finish):
         close(tensor)

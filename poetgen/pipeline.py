@@ -36,7 +36,7 @@ from poetgen.new_classes import with_classes
 from poetgen.onnx_import import import_onnx
 from poetgen.program import Program, lower, static_bytes
 from poetgen.report import BaselineFact, PlanReport, claims, code_flash_bytes
-from poetgen.schedule import BrokenSchedule, PageIn, PageOut, Schedule, Strategy, Verdict, check
+from poetgen.schedule import BrokenSchedule, Schedule, Strategy, Verdict, check
 from poetgen.schedule.baselines import BASELINES
 from poetgen.schedule.floor import keep_all_bytes, min_ram
 from poetgen.schedule.inference import plan_forward
@@ -346,17 +346,15 @@ def manifest(compiled: Compiled, model_file: str) -> dict[str, Any]:
 
 def _traffic(compiled: Compiled) -> dict[str, int]:
     """What one training step moves to and from the store, whole sectors, its commit record too."""
-    actions = () if compiled.schedule is None else compiled.schedule.actions
-    sector_bytes = compiled.program.store.sector_bytes
-    pages = compiled.costed.pages
-    ins = [pages[a.tensor].sectors for a in actions if isinstance(a, PageIn)]
-    outs = [pages[a.tensor].sectors for a in actions if isinstance(a, PageOut)]
-    commit = 1 if compiled.program.stored else 0
+    verdict = compiled.verdict
+    if verdict is None:
+        return {"pages_in": 0, "pages_out": 0, "bytes_in": 0, "bytes_out": 0}
+    commit = compiled.program.store.sector_bytes if compiled.program.stored else 0
     return {
-        "pages_in": len(ins),
-        "pages_out": len(outs),
-        "bytes_in": sum(ins) * sector_bytes,
-        "bytes_out": (sum(outs) + commit) * sector_bytes,
+        "pages_in": verdict.pages_in,
+        "pages_out": verdict.pages_out,
+        "bytes_in": verdict.page_bytes_in,
+        "bytes_out": verdict.page_bytes_out + commit,
     }
 
 
