@@ -134,12 +134,21 @@ def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> 
         return ()
     found: list[StreamVariant] = []
     for mode in over.modes(node):
-        room = room_bytes - resident_bytes(node, mode.inputs, mode.results)
+        room = room_bytes - resident_bytes(node, mode.inputs, mode.results) + _in_place(node, mode)
         pieces = (choose(over, mode, room // share, sector_bytes, prices) for share in (1, 2, 4))
         found += undominated(
             [variant(over, mode, p, sector_bytes) for p in dict.fromkeys(pieces) if p is not None], prices
         )
     return tuple(found)
+
+
+def _in_place(node: Node, mode: Streamed) -> int:
+    """Bytes that output 0 does not take where it may have those of an operand."""
+    if not node.out_specs or 0 in mode.results:
+        return 0
+    (y, *_), names = node.out_specs, {node.inputs[i] for i in mode.inputs}
+    may = any(node.in_specs[i].nbytes == y.nbytes and node.inputs[i] not in names for i in node.op.in_place)
+    return -(-y.nbytes // 8) * 8 if may else 0
 
 
 def choose(over: Pass, mode: Streamed, limit_bytes: int, sector_bytes: int, prices: Prices) -> int | None:
