@@ -86,7 +86,7 @@ class Window:
         return (*x.shape[:2], *out)
 
     def fields(self, x: Spec, y: Spec) -> tuple[tuple[str, int], ...]:
-        """The members of struct poet_pool."""
+        """What struct poet_pool and struct poet_average have in common."""
         n = len(self.kernel)
 
         def two(values: Ints, fill: int) -> Ints:
@@ -192,6 +192,12 @@ def _max(x: Array, window: Window, shape: Ints) -> tuple[Array, Array]:
     return y, index
 
 
+def _max_fields(window: Window, x: Spec, y: Spec, index: Spec) -> tuple[tuple[str, int], ...]:
+    """The members of struct poet_pool."""
+    row = index.strides[2] if len(index.shape) == 4 else index.shape[2]
+    return (*window.fields(x, y), ("index_chan", index.strides[1]), ("index_row", row))
+
+
 def _check_taps(window: Window) -> None:
     if math.prod(window.kernel) > 255:
         raise ValueError(f"a window {list(window.kernel)} has more than 255 elements")
@@ -224,7 +230,7 @@ class MaxPool(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        s = Struct("struct poet_pool", self.window.fields(inputs[0], outputs[0]))
+        s = Struct("struct poet_pool", _max_fields(self.window, inputs[0], *outputs))
         return (Call(Kernel("poet_maxpool_f32", _FAMILY), (s, In(0), Out(0), Out(1))),)
 
     def gradient(
@@ -316,7 +322,7 @@ class MaxPoolValues(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """The same kernel, with nowhere to put an index."""
-        s = Struct("struct poet_pool", self.window.fields(inputs[0], outputs[0]))
+        s = Struct("struct poet_pool", _max_fields(self.window, inputs[0], outputs[0], outputs[0]))
         return (Call(Kernel("poet_maxpool_f32", _FAMILY), (s, In(0), Out(0), Raw("NULL"))),)
 
     @classmethod
@@ -359,7 +365,7 @@ class MaxPoolDx(Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        s = Struct("struct poet_pool", self.window.fields(outputs[0], inputs[0]))
+        s = Struct("struct poet_pool", _max_fields(self.window, outputs[0], *inputs))
         return (Call(Kernel("poet_maxpool_dx_f32", _FAMILY), (s, In(0), In(1), Out(0))),)
 
     @classmethod

@@ -29,14 +29,23 @@ static int32_t plane(int32_t p, int32_t channels, int32_t size, int32_t chan)
     return n * channels * size + (p - n * channels) * chan;
 }
 
+/* Zero channel `in` of dx. */
+static void zero(float *in, int32_t rows, int32_t row, int32_t width)
+{
+    for (int32_t i = 0; i < rows; i++) {
+        memset(in + i * row, 0, (size_t)width * sizeof *in);
+    }
+}
+
 void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8_t *index)
 {
     for (int32_t p = 0; p < s->batch * s->channels; p++) {
         const float *const in = x + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
-        const int32_t out = plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+        float *const out = y + plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+        const int32_t taken = plane(p, s->channels, s->out_h * s->out_w, s->index_chan);
 
         for (int32_t oy = 0; oy < s->out_h; oy++) {
-            const int32_t top = oy * s->stride_h - s->pad_h, to = out + oy * s->y_row;
+            const int32_t top = oy * s->stride_h - s->pad_h;
             const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);
 
             for (int32_t ox = 0; ox < s->out_w; ox++) {
@@ -57,9 +66,9 @@ void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8
                         }
                     }
                 }
-                y[to + ox] = best;
+                out[oy * s->y_row + ox] = best;
                 if (index != NULL) {
-                    index[to + ox] = (uint8_t)best_tap;
+                    index[taken + oy * s->index_row + ox] = (uint8_t)best_tap;
                 }
             }
         }
@@ -69,21 +78,22 @@ void poet_maxpool_f32(const struct poet_pool *s, const float *x, float *y, uint8
 void poet_maxpool_dx_f32(const struct poet_pool *s, const float *dy, const uint8_t *index, float *dx)
 {
     /* A scatter over windows ascending adds to each element what a gather would, in the same order. */
-    memset(dx, 0, (size_t)(s->batch * s->channels * s->in_h * s->in_w) * sizeof *dx);
     for (int32_t p = 0; p < s->batch * s->channels; p++) {
         float *const in = dx + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
-        const int32_t out = plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+        const float *const out = dy + plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
+        const uint8_t *const taken = index + plane(p, s->channels, s->out_h * s->out_w, s->index_chan);
 
+        zero(in, s->in_h, s->x_row, s->in_w);
         for (int32_t oy = 0; oy < s->out_h; oy++) {
-            const int32_t from = out + oy * s->y_row;
-
             for (int32_t ox = 0; ox < s->out_w; ox++) {
-                const int32_t tap = index[from + ox];
+                const int32_t tap = taken[oy * s->index_row + ox];
                 const int32_t i = tap / s->kernel_w, j = tap - i * s->kernel_w;
                 const int32_t iy = oy * s->stride_h - s->pad_h + i * s->dilation_h;
                 const int32_t ix = ox * s->stride_w - s->pad_w + j * s->dilation_w;
 
-                in[iy * s->x_row + ix] += dy[from + ox];
+                if (iy >= 0 && iy < s->in_h) { /* else it is in a row that is not here */
+                    in[iy * s->x_row + ix] += out[oy * s->y_row + ox];
+                }
             }
         }
     }
@@ -130,11 +140,11 @@ void poet_avgpool_f32(const struct poet_average *s, const float *x, float *y)
 
 void poet_avgpool_dx_f32(const struct poet_average *s, const float *dy, float *dx)
 {
-    memset(dx, 0, (size_t)(s->batch * s->channels * s->in_h * s->in_w) * sizeof *dx);
     for (int32_t p = 0; p < s->batch * s->channels; p++) {
         float *const in = dx + plane(p, s->channels, s->in_h * s->in_w, s->x_chan);
         const float *const out = dy + plane(p, s->channels, s->out_h * s->out_w, s->y_chan);
 
+        zero(in, s->in_h, s->x_row, s->in_w);
         for (int32_t oy = 0; oy < s->out_h; oy++) {
             const int32_t top = oy * s->stride_h - s->pad_h;
             const struct span ky = taps(top, s->dilation_h, s->kernel_h, 0, s->in_h);

@@ -36,6 +36,7 @@ static const struct poet_pool pool = {
     .batch = 1,    .channels = 8, .x_chan = 64,  .x_row = 8,      .y_chan = 16,    .y_row = 4,
     .in_h = 8,     .in_w = 8,     .out_h = 4,      .out_w = 4,      .kernel_h = 2,
     .kernel_w = 2, .stride_h = 2, .stride_w = 2, .dilation_h = 1, .dilation_w = 1,
+    .index_chan = 16, .index_row = 4,
 };
 static const struct poet_batchnorm norm = { .batch = 1, .channels = 8, .size = 64, .eps = 1e-5f };
 
