@@ -33,7 +33,6 @@ _PHASES = {
     "forward": "Forward",
     "loss": "Loss",
     "backward": "Backward: each parameter is updated after the last op that reads it.",
-    "update": "Update",
 }
 
 
@@ -327,6 +326,7 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "infer": _function(program.infer, False),
         "evaluate": _function(program.evaluate, False) if program.evaluate else None,
         "trace": trace,
+        "lr": "0.01f",
         "buffers": buffers,
         "batch_bytes": sum(b["bytes"] for b in buffers),
         "input_initialisers": ", ".join(
@@ -453,10 +453,13 @@ def _file_of(functions: Sequence[Function], trace: bool) -> dict[str, Any]:
 def _function(function: Function, trace: bool) -> dict[str, Any]:
     digits = len(str(max(len(function.steps) - 1, 0)))
     groups: list[dict[str, Any]] = []
-    for step in function.steps:
-        title = _PHASES["backward" if step.phase == "update" else step.phase]
-        if not groups or groups[-1]["title"] != title:
-            groups.append({"title": title, "steps": []})
+    phases = list(_PHASES)
+    phase = 0
+    for step in function.steps:  # what is recomputed for the backward pass belongs to it
+        at = phases.index("backward" if step.phase == "update" else step.phase)
+        if not groups or at > phase:
+            phase = at
+            groups.append({"title": _PHASES[phases[phase]], "steps": []})
         groups[-1]["steps"].append({"lines": _step_lines(function, step, digits, trace)})
     families = {kernel.family for step in function.steps for kernel in step.kernels}
     text = "\n".join(s for step in function.steps for s in step.statements)

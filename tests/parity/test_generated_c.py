@@ -50,6 +50,7 @@ def sources(project: Project) -> list[Path]:
         [
             *folder.glob(f"{project.name}*.c"),
             *folder.glob("runtime/kernels/*.c"),
+            *folder.glob("runtime/streams/*.c"),
             *folder.glob("runtime/pager/*.c"),
         ]
     )
@@ -340,6 +341,18 @@ def test_a_hook_runs_between_all_steps_of_the_schedule(made: Made, tmp_path: Pat
     done = run("gcc", *flags, tmp_path / "main.c", RAM_DEVICE, archive, "-o", tmp_path / "program")
     assert done.returncode == 0, done.stderr
     assert run(tmp_path / "program", cwd=tmp_path).stdout == f"{len(program.train.steps)}\n"
+
+
+@pytest.mark.parametrize("plan", [("branches", "keep_all"), ("watch", "page_all"), ("mlp_mse", "page_all")])
+def test_the_example_in_the_readme_compiles(plan: tuple[str, str], made: Made, tmp_path: Path) -> None:
+    _, project = made(*plan)
+    (example,) = re.findall(r"```c\n(.*?)```", (project.folder / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "example.c").write_text(f"{example}\nint (*use)() = (int (*)())adapt;\n")
+    done = run(
+        *("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", *include(project)),
+        *("-fsyntax-only", tmp_path / "example.c"),
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # Wrong flags
