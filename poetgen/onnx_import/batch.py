@@ -313,7 +313,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(
         (
             "Add Sub Mul Div Pow Relu LeakyRelu PRelu Sigmoid HardSigmoid Tanh Erf Sqrt Exp Log "
-            "Neg Abs Clip Gelu Dropout Identity Cast Max Min Sum Where Reciprocal Equal Softplus"
+            "Neg Abs Clip Gelu Dropout Identity Cast Max Min Sum Where Reciprocal Equal Softplus Elu "
+            "HardSwish Less Greater Not And Or"
         ).split(),
         _elementwise,
     ),
@@ -327,7 +328,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys("Reshape Flatten Squeeze Unsqueeze".split(), _reshape),
     **dict.fromkeys("ReduceMean ReduceSum ReduceMax ReduceMin".split(), _reduce),
     **dict.fromkeys("Softmax LogSoftmax LayerNormalization".split(), _along_axis),
-    **dict.fromkeys("Slice Pad".split(), _same_size),
+    **dict.fromkeys("Slice Pad Split".split(), _same_size),
     "Gemm": _gemm,
     "MatMul": _matmul,
     "Transpose": _transpose,

@@ -2,6 +2,7 @@
 
 - MatMul by a matrix, with or without an Add of a bias, is Gemm; more than two axes, or one, go
   through views. A Transpose of the matrix becomes ``transB``.
+- A Transpose before or after another MatMul becomes the order in which that walks its axes.
 - Div, Erf, Add, Mul, Mul is Gelu; the nine nodes of a layer normalization are LayerNormalization
   (where poetgen has these ops): one op keeps fewer tensors for the backward pass.
 """
@@ -20,11 +21,13 @@ from poetgen.onnx_import.node import TypedGraph, TypedNode, make_node, spec_of
 from poetgen.onnx_import.raw import Constant, RawNode
 from poetgen.op import Array, Spec
 from poetgen.ops import by_onnx
+from poetgen.ops.matmul import MatMul
+from poetgen.ops.transpose import Transpose
 
 
 def rewrite(graph: TypedGraph) -> TypedGraph:
     """All rewrites, then what nobody needs any more is dropped."""
-    for pattern in (_layer_norms, _gelus, _linears):
+    for pattern in (_layer_norms, _gelus, _linears, _permuted):
         graph = pattern(graph).pruned()
     return graph
 
@@ -157,6 +160,43 @@ def _bias(e: _Editor, add: TypedNode, product: str, rows: int, columns: int) -> 
     two_axes = len(e.specs[product].shape) == 2
     fits = shape in ((columns,), (1, columns), (1,)) or (two_axes and shape == (rows, columns))
     return others[0] if fits and e.specs[product].shape[-1:] == (columns,) else ""
+
+
+def _permuted(graph: TypedGraph) -> TypedGraph:
+    """Transposes of a stacked MatMul's operands and of its result."""
+    e = _Editor(graph)
+    for node in graph.nodes:
+        if isinstance(node.op, MatMul):
+            _absorb_transposes(e, node)
+    return e.done()
+
+
+def _absorb_transposes(e: _Editor, node: TypedNode) -> None:
+    (a, perm_a), (b, perm_b) = (_untransposed(e, name) for name in node.inputs)
+    last = node
+    perm_y: tuple[int, ...] = ()
+    after = e.only_reader(node.outputs[0])
+    if after is not None and isinstance(after.op, Transpose) and min(len(s.shape) for s in node.in_specs) > 1:
+        last, perm_y = after, after.op.perm
+    if not (perm_a or perm_b or perm_y):
+        return
+    op = MatMul(perm_a, perm_b, perm_y)
+    specs = e.specs[a], e.specs[b]
+    try:
+        made = op.infer(*specs)
+    except ValueError:  # more loops than the kernel has
+        return
+    raw = replace(node.raw, inputs=(a, b), outputs=last.outputs)
+    e.replace((node, last), last, [TypedNode(raw, op, (0, 1), specs, made)])
+
+
+def _untransposed(e: _Editor, name: str) -> tuple[str, tuple[int, ...]]:
+    """What a tensor is a transpose of, and how; itself and () if it is none."""
+    perm: tuple[int, ...] = ()
+    while (node := e.producer.get(name)) is not None and isinstance(node.op, Transpose):
+        name = node.inputs[0]
+        perm = tuple(node.op.perm[p] for p in perm) if perm else node.op.perm
+    return name, perm
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ class FakeNode:
             constants += [None] * (at + 1 - len(constants))
             inputs[at] = Spec(tuple(value.shape), _DTYPES.get(value.dtype, "i32"))
             constants[at] = value
-        return cls(op.onnx, example.opset, tuple(inputs), dict(op.attributes()), tuple(constants))
+        outputs = len(op.infer(*inputs[:1])) if op.onnx == "Split" else 1  # others' further outputs are our own
+        attributes = dict(op.attributes())
+        return cls(op.onnx, example.opset, tuple(inputs), attributes, tuple(constants), outputs)
 
     def take(self, attribute: str, default: Any) -> Any:
         """The attribute's value, marked as read."""

@@ -197,6 +197,7 @@ def test_reference_agrees_with_onnx_runtime(example: Example) -> None:
 def onnx_runtime(node: FakeNode, feeds: list[np.ndarray]) -> np.ndarray:
     """Output 0 of a model of one node."""
     names, initializers, inputs, feed = [], [], [], {}
+    outputs = ["out", *(f"out{k}" for k in range(1, node.output_count))]
     rest = iter(feeds)
     for k, constant in enumerate(node.constants):
         name = f"in{k}"
@@ -213,10 +214,10 @@ def onnx_runtime(node: FakeNode, feeds: list[np.ndarray]) -> np.ndarray:
             )
             feed[name] = array
     graph = helper.make_graph(
-        [helper.make_node(node.op_type, names, ["out"], **node.attributes)],
+        [helper.make_node(node.op_type, names, outputs, **node.attributes)],
         "one",
         inputs,
-        [helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)],
+        [onnx.ValueInfoProto(name="out")],
         initializers,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)], ir_version=8)
@@ -225,4 +226,5 @@ def onnx_runtime(node: FakeNode, feeds: list[np.ndarray]) -> np.ndarray:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return session.run(None, feed)[0]
+    got = session.run(None, feed)[0]
+    return got.astype(np.uint8) if got.dtype == np.bool_ else got

@@ -39,6 +39,8 @@ LARGE = (
     "mbv2_small",
     "ae_ad",
     "resnet18_w16",
+    "tfm_encoder",
+    "bert2",
 )
 LOSS = {"ce": "cross_entropy", "mse": "mse"}
 
@@ -79,7 +81,8 @@ class Oracle:
     def batch(self, step: int) -> tuple[dict[str, Array], Array]:
         """Inputs and label of one training step."""
         rows = slice(step * self.meta["batch"], (step + 1) * self.meta["batch"])
-        return {"x": self.arrays["x"][rows]}, self.arrays["y"][rows]
+        inputs = {k: self.arrays[k][rows] for k in self.arrays if "/" not in k and k not in ("y", "loss")}
+        return inputs, self.arrays["y"][rows]
 
     def of(self, prefix: str) -> dict[str, Array]:
         """Arrays under ``grad/`` or ``after/``, without it."""

@@ -75,7 +75,7 @@ def test_training_agrees_with_pytorch_in_float64(oracle: Oracle) -> None:
 
 def _batch(oracle: Oracle, step: int) -> tuple[dict[str, Array], Array]:
     inputs, label = oracle.batch(step)
-    return {k: v.astype(np.float32) for k, v in inputs.items()}, label
+    return {k: v.astype(np.float32 if v.dtype.kind == "f" else np.int32) for k, v in inputs.items()}, label
 
 
 def _pairs(losses: list[float], oracle: Oracle) -> list[tuple[float, float]]:

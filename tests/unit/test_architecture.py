@@ -46,7 +46,7 @@ DOORS = {
     "jinja2": "emit",
     "click": "cli",
 }
-SHARED_OPS = {"channel_sum", "add"}
+SHARED_OPS = {"channel_sum", "add", "move", "unary", "conv"}
 """Modules of ops that families share."""
 
 

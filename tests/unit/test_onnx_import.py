@@ -354,9 +354,8 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
     needed: dict[str, dict[str, Any]] = {
         "MaxPool": {"kernel_shape": [2, 2]},
         "AveragePool": {"kernel_shape": [2, 2]},
-        "Cast": {"to": TensorProto.INT32},
+        "Cast": {"to": TensorProto.BOOL},
         "Concat": {"axis": 1},
-        "Split": {"num_outputs": 1},
     }
     inputs = {
         "Conv": {"w": array(2, 3, 2, 2)},
@@ -370,6 +369,7 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
         "PRelu": {"w": array(3, 1, 1)},
         "Slice": {"s": np.array([0], np.int64), "e": np.array([1], np.int64), "a": np.array([1], np.int64)},
         "Expand": {"shape": np.array([2, 3, 4, 4], np.int64)},
+        "Pad": {"p": np.array([0, 0, 1, 1] * 2, np.int64)},
         "Pow": {"k": np.array(2, np.float32)},
         "ConvTranspose": {"w": array(3, 2, 2, 2)},
         **{op: {"w": array(4)} for op in ("Add", "Sub", "Mul", "Div")},
