@@ -250,6 +250,7 @@ def _context(program: Program, claims: Sequence[str], version: str, trace: bool 
         "name": program.name,
         "NAME": program.name.upper(),
         "version": version,
+        "what": what,
         "about": f"{what} {program.name} on {board.about}.",
         "model_file": _comment_safe(Path(model.path).name or model.name),
         "model_sha256": model.sha256,

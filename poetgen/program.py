@@ -196,7 +196,7 @@ class Program:
 def static_bytes(training_inputs: Iterable[Tensor], sector_bytes: int | None) -> int:
     """RAM beside arena and parameters: head of the struct, pager, bounce sector, input and label buffers."""
     buffers = sum(aligned(t.spec.nbytes) for t in training_inputs)
-    return buffers + _struct_bytes((), sector_bytes)
+    return buffers + aligned(_struct_bytes((), sector_bytes))
 
 
 def _struct_bytes(members: Sequence[Member], sector_bytes: int | None) -> int:
@@ -204,10 +204,9 @@ def _struct_bytes(members: Sequence[Member], sector_bytes: int | None) -> int:
     size = HEADER_BYTES
     if sector_bytes is not None:
         size = aligned(size + COMMITS_BYTES + PAGER_BYTES) + sector_bytes
-    size = aligned(size)
-    for member in members:
-        size += aligned(member.spec.nbytes)
-    return aligned(size)
+    if members:  # they are aligned, and so is the struct
+        size = aligned(size) + sum(aligned(m.spec.nbytes) for m in members)
+    return size
 
 
 def lower(train: MemoryPlan | None, infer: MemoryPlan, evaluate: MemoryPlan | None = None) -> Program:

@@ -16,8 +16,10 @@ from poetgen import resources
 from poetgen.boards import board
 from poetgen.data import random_batches
 from poetgen.interpreter import Machine
+from poetgen.pipeline import Options
 from poetgen.program import Program
 from poetgen.project import Project
+from tests.onnx_nets import OnnxNet
 from tests.parity.builds import generated, options
 from tests.parity.sessions import EARITH, EINVAL, ENOMEM
 
@@ -28,7 +30,14 @@ WARNINGS = (
     "-Wnull-dereference -Wlogical-op -fno-common -ffp-contract=off"
 ).split()
 PLANS = (("watch", "keep_all"), ("watch", "page_all"), ("shared", "page_all"), ("branches", "keep_all"))
+NO_PARAMETERS = ("plain", "keep_all")
 Made = Callable[..., tuple[Program, Project]]
+
+
+def plain(folder: Path) -> Path:
+    """A network that has nothing to train."""
+    net = OnnxNet((2, 3, 8, 8))
+    return net.write(net.op("MaxPool", net.op("Relu", "x"), kernel_shape=[2, 2]), folder, "plain")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +47,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     @cache
     def make(net: str, strategy: str = "keep_all", on: str = M4F.name) -> tuple[Program, Project]:
         folder = tmp_path_factory.mktemp(f"{net}-{strategy}")
+        if net == "plain":
+            return generated(Options(plain(folder), on), folder / "project")
         return generated(replace(options(net, folder, on), strategy=strategy), folder / "project")
 
     return make
@@ -81,14 +92,15 @@ def library(project: Project, folder: Path, flags: Sequence[str] = (), compiler:
 # Hygiene
 
 
-@pytest.mark.parametrize(("net", "strategy"), PLANS)
+@pytest.mark.parametrize(("net", "strategy"), (*PLANS, NO_PARAMETERS))
 def test_every_file_compiles_without_a_warning_here_and_for_the_board(
     net: str, strategy: str, made: Made, tmp_path: Path
 ) -> None:
     _, project = made(net, strategy)
     folder = project.folder
-    shared = [*sources(project), folder / "main.c", folder / "trace" / "main.c"]
-    shared += [folder / "trace" / f"{project.name}_train_step.c", *folder.glob("runtime/blockdev/*.c")]
+    shared = [*sources(project), folder / "main.c"]
+    shared += [*folder.glob("trace/*.c"), *folder.glob("runtime/blockdev/*.c")]
+    assert bool(list(folder.glob("trace/*.c"))) == (net != "plain")
     for compiler, flags, more in (
         ("gcc", (), [folder / "runtime/platform/posix.c"]),
         (M4F.compiler, M4F.flags, [folder / "runtime/platform/semihost.c", folder / "board/startup.c"]),
