@@ -21,10 +21,7 @@ def all_ops() -> tuple[type[Op], ...]:
         found += [
             c
             for c in vars(module).values()
-            if isinstance(c, type)
-            and issubclass(c, Op)
-            and c is not Op
-            and c.__module__ == module.__name__
+            if isinstance(c, type) and issubclass(c, Op) and c is not Op and c.__module__ == module.__name__
         ]
     return tuple(found)
 
