@@ -66,12 +66,13 @@ def layers() -> Iterator[Layer]:
 
 
 def sd_card() -> Prices:
-    """The store of the nRF52840's board."""
-    store = board("nrf52840dk").store
+    """The store of the nRF52840's board, and its core."""
+    nrf = board("nrf52840dk")
+    store = nrf.store
     assert store is not None
     return Prices(
         *(store.latency_in_s, 1 / store.rate_in_bytes_per_s),
-        *(store.latency_out_s, 1 / store.rate_out_bytes_per_s),
+        *(store.latency_out_s, 1 / store.rate_out_bytes_per_s, 1 / nrf.clock_hz),
     )
 
 

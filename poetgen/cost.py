@@ -149,6 +149,7 @@ def streamed_variants(node: Node, board: Board, room_bytes: int) -> tuple[Varian
         1 / store.rate_in_bytes_per_s,
         store.latency_out_s,
         1 / store.rate_out_bytes_per_s,
+        1 / board.clock_hz,
     )
     computing = resident_variant(node, board).cost
     found = []
@@ -156,6 +157,8 @@ def streamed_variants(node: Node, board: Board, room_bytes: int) -> tuple[Varian
         in_s = v.reads * prices.in_latency_s + v.bytes_in * prices.in_s_per_byte
         out_s = v.writes * prices.out_latency_s + v.bytes_out * prices.out_s_per_byte
         moving = Cost(in_s + out_s, in_s * store.power_in_w + out_s * store.power_out_w)
+        extra_s = v.extra_cycles / board.clock_hz
+        moving += Cost(extra_s, extra_s * board.power_w)
         streamed = (
             *(node.inputs[i] for i in v.streamed_inputs),
             *(node.outputs[i] for i in v.streamed_outputs),

@@ -393,6 +393,19 @@ def image_tiles(batch: int, rows: int, step: int) -> tuple[tuple[int, int], ...]
     return (*((1, r) for r in sorted(one)), *((n, rows) for n in sizes_of(batch) if n > 1))
 
 
+BYTE_WEIGHT = 2.0
+"""A tile's bytes count as twice their time: of tiles that are about as fast, the one that moves less."""
+
+
+def weighed(prices: Prices) -> Prices:
+    """The prices by which tiles are chosen."""
+    return replace(
+        prices,
+        in_s_per_byte=BYTE_WEIGHT * prices.in_s_per_byte,
+        out_s_per_byte=BYTE_WEIGHT * prices.out_s_per_byte,
+    )
+
+
 @lru_cache(maxsize=1024)
 def tiles(nest: Nest, streamed: Streamed, sector_bytes: int, prices: Prices) -> Grid:
     """A grid of tiles."""
@@ -496,7 +509,7 @@ def tiles(nest: Nest, streamed: Streamed, sector_bytes: int, prices: Prices) -> 
     return Grid(
         (outs, part, reds, held, images, rows, order, *kept_ones),
         np.asarray(words),
-        np.broadcast_to(cost.time_s, outs.shape),
+        cost.time_s + cycles(nest, outs, part, reds, images, rows) * prices.s_per_cycle,
     )
 
 
@@ -535,14 +548,46 @@ def _touched(nest: Nest) -> int:
 def choose(
     nest: Nest, streamed: Streamed, limit_words: int, sector_bytes: int, prices: Prices
 ) -> tuple[Tile, Traffic] | None:
-    """The fastest tile in a workspace, and what it moves; None where not even the smallest fits."""
+    """The best tile in a workspace, and what it moves; None where not even the smallest fits."""
+    prices = weighed(prices)
     best: tuple[float, Tile, Traffic] | None = None
     for column in tiles(nest, streamed, sector_bytes, prices).best(limit_words):
         tile = Tile(*column)
         moved = traffic(nest, streamed, tile, sector_bytes)
-        if best is None or moved.time_s(prices) < best[0]:
-            best = moved.time_s(prices), tile, moved
+        time_s = moved.time_s(prices) + extra_cycles(nest, tile) * prices.s_per_cycle
+        if best is None or time_s < best[0]:
+            best = time_s, tile, moved
     return best and best[1:]
+
+
+def cycles(nest: Nest, outs: Any, part: Any, reds: Any, images: Any, rows: Any) -> Any:
+    """What the kernels' calls and their tiles of 4 channels x 4 positions take to begin and end, estimated.
+
+    Fitted to instruction counts; an odd channel goes line by line, which is slower than fours.
+    """
+    s = nest.sizes
+    if s.groups > 1:
+        return np.zeros(np.shape(outs))
+    step_y, step_x = (s.stride_h, s.stride_w) if nest.is_dx else (1, 1)
+    tiles = -(-s.batch // images) * -(-nest.rows // rows)
+    calls = -(-nest.outs // outs) * -(-outs // part) * -(-nest.reds // reds) * tiles
+    lines = part % 4 == 1
+    fours = -(-part // 4) - lines
+    sites = (
+        calls * images * step_y * step_x * -(-rows // step_y) * -(-(-(-nest.made[2] // step_x)) // 4) * fours
+    )
+    is_easy = s.kernel_w == s.kernel_h == 3 and s.stride_w == s.dilation_w == 1
+    line = s.taps * (22 if is_easy else 55)
+    macs = s.batch * s.out_h * s.out_w * nest.outs * nest.reds * s.taps
+    idle = macs * (4 * fours + lines - part) / part  # of four channels, where there are fewer
+    return 300 * calls + 120 * sites + line * calls * images * rows * reds * lines + 3 * idle
+
+
+def extra_cycles(nest: Nest, tile: Tile) -> int:
+    """What a tile takes more of them than the whole."""
+    s = nest.sizes
+    least = cycles(nest, nest.outs, nest.outs, nest.reds, s.batch, nest.rows)
+    return max(0, int(cycles(nest, tile.outs, tile.part, tile.reds, tile.images, tile.rows) - least))
 
 
 # Variants of a node
@@ -640,6 +685,7 @@ def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> 
                     moved.reads,
                     moved.writes,
                     (what.call(mode, tile),),
+                    extra_cycles(what.nest, tile),
                 )
             )
         out += undominated(taken, prices)

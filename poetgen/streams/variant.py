@@ -9,12 +9,16 @@ from poetgen.op import Call
 
 @dataclass(frozen=True)
 class Prices:
-    """What a transfer takes: ``latency_s`` a call of the driver and ``s_per_byte``, in and out."""
+    """What a transfer takes: ``latency_s`` a call of the driver and ``s_per_byte``, in and out.
+
+    ``s_per_cycle`` of the core weighs transfers against kernels that small tiles make slower.
+    """
 
     in_latency_s: float
     in_s_per_byte: float
     out_latency_s: float
     out_s_per_byte: float
+    s_per_cycle: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,11 @@ class StreamVariant:
     reads: int
     writes: int
     calls: tuple[Call, ...]
+    extra_cycles: int = 0
+    """What the core takes longer than for the resident node, estimated."""
 
     def time_s(self, prices: Prices) -> float:
-        """Seconds of transfers."""
+        """Seconds of transfers, and what the core takes longer than for the resident node."""
+        extra = self.extra_cycles * prices.s_per_cycle
         read = self.reads * prices.in_latency_s + self.bytes_in * prices.in_s_per_byte
-        return read + self.writes * prices.out_latency_s + self.bytes_out * prices.out_s_per_byte
+        return extra + read + self.writes * prices.out_latency_s + self.bytes_out * prices.out_s_per_byte
