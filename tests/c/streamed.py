@@ -54,9 +54,10 @@ from poetgen.ops.batchnorm_relu import (
 from poetgen.ops.channel_sum import ChannelSum
 from poetgen.ops.clip import Clip, ClipDx
 from poetgen.ops.mean import Mean, MeanDx
+from poetgen.ops.pool import AveragePool, AveragePoolDx, MaxPool, MaxPoolDx, MaxPoolValues, Window
 from poetgen.ops.relu import Relu, ReluDx
 from poetgen.ops.sgd import MomentumUpdate, SgdUpdate
-from poetgen.streams import passes
+from poetgen.streams import passes, pool
 from poetgen.streams.variant import Prices, StreamVariant
 from tests.ops.kernels import (
     INCLUDE,
@@ -76,9 +77,9 @@ from tests.ops.kernels import (
 EIO = -10
 SD = Prices(0.109e-3, 1 / 4.617e6, 0.113e-3, 1 / 4.440e6)
 FLAGS = ("-std=c11", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}")
-KERNELS = ("relu", "add", "clip", "batchnorm", "batchnorm_relu", "channel_sum", "sgd", "adam", "math")
+KERNELS = ("relu", "add", "clip", "batchnorm", "batchnorm_relu", "channel_sum", "sgd", "adam", "pool", "math")
 STREAMS = ("pass", "stream", "stream_relu", "stream_add", "stream_clip", "stream_batchnorm")
-STREAMS += ("stream_channel_sum", "stream_mean", "stream_sgd", "stream_adam")
+STREAMS += ("stream_channel_sum", "stream_mean", "stream_sgd", "stream_adam", "stream_pool")
 
 
 class Stream(ctypes.Structure):
@@ -240,6 +241,8 @@ def run(
             assert kind == f"const {arg.ctype} *", f"{arg.ctype} is passed where {kind} is taken"
             assert [n for n, _ in cls._fields_] == [n for n, _ in arg.fields]
             return ctypes.byref(cls(*(v for _, v in arg.fields)))
+        if isinstance(arg, Raw) and arg.text == "NULL":
+            return ctypes.c_void_p(None)
         if isinstance(arg, Raw):
             return ctypes.c_int(enumerator(arg.text))
         assert isinstance(arg, int) or kind == "float", f"{arg!r} is passed where {kind} is taken"
@@ -323,6 +326,8 @@ def random_node(rng: random.Random) -> tuple[Node, tuple[Array, ...]]:
     zeros = rng.random() < 0.25
     rows = len(shape) == 4 and rng.random() < 0.6
     x = Spec(shape, layout="rows" if rows else "dense")
+    if rng.random() < 0.25:
+        return random_pool(rng)
     kind = rng.choice(("norm", "norm", "flat", "flat", "sum", "mean", "mean_dx", "update"))
     if kind == "norm":
         cls = rng.choice(tuple(VECTORS))
@@ -370,6 +375,42 @@ def random_node(rng: random.Random) -> tuple[Node, tuple[Array, ...]]:
     return node, tuple(arrays)
 
 
+def random_pool(rng: random.Random) -> tuple[Node, tuple[Array, ...]]:
+    """Windows of any size, stride, padding and dilation, along one axis or two."""
+    while True:
+        axes = rng.choice((1, 2, 2, 2))
+        window = Window.of(
+            tuple(rng.randint(1, 4) for _ in range(axes)),
+            tuple(rng.randint(1, 4) for _ in range(axes)),
+            tuple(rng.randint(0, 2) for _ in range(2 * axes)),
+            tuple(rng.choice((1, 1, 1, 2, 3)) for _ in range(axes)),
+            rng.random() < 0.3,
+        )
+        shape = (rng.randint(1, 3), rng.choice((1, 2, 3, 8, 20)), *(rng.randint(1, 14) for _ in range(axes)))
+        x = Spec(shape, layout=rng.choice(("rows", "rows", "dense")) if axes == 2 else "dense")
+        average = AveragePool(window, rng.random() < 0.5)
+        try:
+            out_specs = MaxPool(window).infer(x)
+        except ValueError:
+            continue
+        break
+    zeros = rng.random() < 0.25
+    values = draw(rng, shape, zeros)
+    gradient = draw(rng, out_specs[0].shape, zeros)
+    op, specs, arrays = rng.choice(
+        (
+            (MaxPool(window), (x,), (values,)),
+            (MaxPoolValues(window), (x,), (values,)),
+            (MaxPoolDx(window, shape), out_specs, (gradient, MaxPool(window).reference(values)[1])),
+            (average, (x,), (values,)),
+            (AveragePoolDx(average, shape), out_specs[:1], (gradient,)),
+        )
+    )
+    outputs = op.infer(*specs)
+    names = tuple(f"in{i}" for i in range(len(specs))), tuple(f"out{i}" for i in range(len(outputs)))
+    return Node("node", op, *names, specs, outputs), arrays
+
+
 def in_place_choices(node: Node, variant: StreamVariant) -> list[int | None]:
     """Inputs in the arena whose bytes output 0, in the arena, may have."""
     found: list[int | None] = [None]
@@ -383,12 +424,20 @@ def in_place_choices(node: Node, variant: StreamVariant) -> list[int | None]:
 
 
 def random_variant(rng: random.Random, node: Node, sector_bytes: int) -> StreamVariant | None:
-    """Half of them as they are chosen for a random room, half with any piece."""
+    """Half of them as they are chosen for a random room, half with any piece or tile."""
+    module = pool if pool.describe(node) is not None else passes
+    if rng.random() < 0.5:
+        size = max(s.nbytes for s in (*node.in_specs, *node.out_specs))
+        found = module.variants(node, sector_bytes, rng.randint(0, 4 * size), SD)
+        return rng.choice(found) if found else None
+    if module is pool:
+        choices = pool.modes(node)
+        y = node.out_specs[0]
+        rows = y.shape[2] if len(y.shape) == 4 else 1
+        tile = pool.Tile(rng.randint(1, y.shape[1]), rng.randint(1, rows))
+        return pool.variant(node, rng.choice(choices), tile, sector_bytes) if choices else None
     over = passes.describe(node)
     assert over is not None, node.op
-    if rng.random() < 0.5:
-        found = passes.variants(node, sector_bytes, rng.randint(0, 16 * over.size), SD)
-        return rng.choice(found) if found else None
     mode = rng.choice(tuple(over.modes(node)))
     sectors = -(-over.size * 4 // sector_bytes)
     piece = rng.choice((1, rng.randint(1, sectors), sectors)) * sector_bytes // 4
