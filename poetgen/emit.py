@@ -166,6 +166,8 @@ def columns(text: str, width: int = WIDTH) -> str:
     """Lines of code with their comments below each other; a comment that is too long stands above."""
     rows = [line.partition("/*") for line in text.strip("\n").split("\n")]
     column = max((len(code.rstrip()) for code, mark, tail in rows if mark), default=0)
+    longest = max((len(mark) + len(tail) for _, mark, tail in rows if mark), default=0)
+    column = max(min(column, width - longest - 1), 0)
     lines: list[str] = []
     for code, mark, tail in rows:
         code = code.rstrip()
@@ -520,11 +522,13 @@ def _wrap(statement: str, first: str, rest: str) -> list[str]:
 def _fields(constant: Constant) -> list[str]:
     """The lines of a constant's definition."""
     items = [f".{k} = {v}" for k, v in constant.fields]
+    others = [user for user in constant.users if not f"{constant.c}_".startswith(f"{user}_")]
+    shared = comment(f"Also of {', '.join(others)}.").split("\n") if others else []
     head = f"static const {constant.ctype} {constant.c} = {{"
     line = f"{head} {', '.join(items)} }};"
     if len(line) <= WIDTH:
-        return [line]
-    return [head, *_wrap_list("    ", items, ",", "    ", WIDTH), "};"]
+        return [*shared, line]
+    return [*shared, head, *_wrap_list("    ", items, ",", "    ", WIDTH), "};"]
 
 
 # Files of the runtime and of the board

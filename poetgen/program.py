@@ -104,11 +104,12 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Constant:
-    """A ``static const struct`` of a kernel's sizes."""
+    """A ``static const struct`` of a kernel's sizes. ``users`` are the layers of these sizes."""
 
     c: str
     ctype: str
     fields: tuple[tuple[str, str], ...]
+    users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -360,6 +361,7 @@ class _Lowering:
         self.short = short
         self.kernels: set[Kernel] = set()
         self.structs: dict[Struct, Constant] = {}
+        self.users: dict[str, dict[str, None]] = {}
 
     def page_name(self, tensor: str) -> str:
         """C name of a tensor's page."""
@@ -376,7 +378,7 @@ class _Lowering:
             plan,
             tuple(replace(p, note=maker.note(p)) for p in maker.pointers.values()),
             tuple(maker.steps),
-            tuple(dict.fromkeys(maker.constants)),
+            tuple(replace(c, users=tuple(self.users[c.c])) for c in dict.fromkeys(maker.constants)),
             tuple(dict.fromkeys(maker.pages)),
         )
 
@@ -572,8 +574,11 @@ class _FunctionLowering:
                 wanted = f"{wanted} {kind}"
             c = self.shared.names(wanted, key=struct)
             constants[struct] = Constant(c, struct.ctype, fields)
-        self.constants.append(constants[struct])
-        return constants[struct].c
+        constant = constants[struct]
+        self.constants.append(constant)
+        layer = c_identifier(self.shared.short(node.layer or node.name))
+        self.shared.users.setdefault(constant.c, {})[layer] = None
+        return constant.c
 
     def page(self, tensor: str, verb: Verb) -> None:
         spec = self.training.tensors[tensor].spec

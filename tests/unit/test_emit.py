@@ -38,9 +38,13 @@ def test_comments_beside_code_stand_in_one_column() -> None:
 
 def test_a_comment_with_no_room_beside_its_code_goes_above_it() -> None:
     name = "x" * 60
-    assert columns(f"    int a; /* {name} */\n    int {name}; /* {name} */") == (
-        f"    int a;{' ' * 60}/* {name} */\n    /* {name} */\n    int {name};"
-    ).replace(f"    int a;{' ' * 60}", "    int a; ")
+    above = columns(f"    int a; /* {name} */\n    int {name}; /* {name} */").split("\n")
+    assert (
+        above[0].startswith("    int a; ") and above[0].endswith(f"/* {name} */") and len(above[0]) <= WIDTH
+    )
+    assert above[1:] == [f"    /* {name} */", f"    int {name};"]
+    near = columns(f"int a; /* {name} */\nint {'y' * 50}; /* short */").split("\n")
+    assert len(near[0]) == WIDTH and near[1] == f"int {'y' * 50}; /* short */"
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 0.1, 1e-45, 3.4028235e38, 1e-5, 16777217.0, 0.30000001])
