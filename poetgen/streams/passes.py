@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from poetgen.graph import Node
 from poetgen.op import (
@@ -51,6 +52,8 @@ from poetgen.streams.variant import Prices, StreamVariant
 Ints = tuple[int, ...]
 SLACK = 1.01
 """So much more time is as good, if it takes less workspace."""
+VISIT_CYCLES = 70
+"""Of the core for the numbers of a channel: a root, a division, ends of loops; on a Cortex-M4F, estimated."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Pass:
     """A node's tensors of one size: inputs that are read, outputs, and inputs that are changed.
 
     ``call`` makes the C call, given the elements of a piece. ``times``: so often are operands read.
+    ``planes`` are (channels, elements of a plane) where a kernel has numbers a channel.
     """
 
     size: int
@@ -66,6 +70,7 @@ class Pass:
     updates: Ints
     call: Callable[[int], Call]
     times: int = 1
+    planes: tuple[int, int] | None = None
 
     def modes(self, node: Node) -> Iterator[Streamed]:
         """Every set of tensors that may be in the store; one that is read twice is in one place."""
@@ -108,6 +113,18 @@ class Pass:
         writes = len(mode.results) + len(mode.updates)
         return moved + self._once(piece, sector_bytes, is_write=True) * writes
 
+    def extra_cycles(self, piece: int) -> int:
+        """A channel's numbers are formed anew in each piece that meets it."""
+        if self.planes is None:
+            return 0
+        channels, _ = self.planes
+        return (_visits(self.size, *self.planes, piece) - channels) * VISIT_CYCLES * self.times
+
+    def time_s(self, mode: Streamed, piece: int, sector_bytes: int, prices: Prices) -> float:
+        """Of transfers, and of what the core has to do more."""
+        extra = self.extra_cycles(piece) * prices.s_per_cycle
+        return extra + self.traffic(mode, piece, sector_bytes).time_s(prices)
+
     def _once(self, piece: int, sector_bytes: int, is_write: bool) -> Traffic:
         whole, rest = divmod(self.size, piece)
         return span(0, piece, sector_bytes, is_write) * whole + span(0, rest, sector_bytes, is_write)
@@ -125,6 +142,27 @@ class Streamed:
     def inputs(self) -> Ints:
         """As the node counts them."""
         return tuple(sorted((*self.operands, *self.updates)))
+
+
+@lru_cache(maxsize=4096)
+def _visits(size: int, channels: int, plane: int, piece: int) -> int:
+    """Channels of all runs: poet_pass_planes, line by line."""
+    visits = 0
+    for start in range(0, size, piece):
+        at, end = start, min(start + piece, size)
+        while at < end:
+            left, chan = end - at, at // plane % channels
+            if at % plane or left < plane:
+                run, count = min(plane - at % plane, left), 1
+            elif chan or left < channels * plane:
+                count = min(channels - chan, left // plane)
+                run = count * plane
+            else:
+                count = channels
+                run = left // (channels * plane) * channels * plane
+            at += run
+            visits += count
+    return visits
 
 
 def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
@@ -164,7 +202,7 @@ def choose(over: Pass, mode: Streamed, limit_bytes: int, sector_bytes: int, pric
         return None
 
     def time_s(piece: int) -> float:
-        return over.traffic(mode, piece, sector_bytes).time_s(prices)
+        return over.time_s(mode, piece, sector_bytes, prices)
 
     # One call moves a piece's whole sectors, a last one what is left of the tensor.
     whole = max(1, over.size // sector)
@@ -196,6 +234,7 @@ def variant(over: Pass, mode: Streamed, piece: int, sector_bytes: int) -> Stream
         moved.reads,
         moved.writes,
         (over.call(piece),),
+        over.extra_cycles(piece),
     )
 
 
@@ -273,7 +312,7 @@ def _norm(name: str, operands: Ints, args: Sequence[Arg], times: int = 1) -> Cal
             )
             return _call(name, "batchnorm", (s, *args))
 
-        return Pass(x.size, operands, results, (), call, times)
+        return Pass(x.size, operands, results, (), call, times, (channels, size))
 
     return describe_norm
 

@@ -36,6 +36,7 @@ WARNINGS = (
     "-Wnull-dereference -Wlogical-op -Wstack-usage=512 -fno-common -ffp-contract=off"
 ).split()
 SD = streamed.SD
+SLOW_CORE = Prices(0.109e-3, 1 / 4.617e6, 0.113e-3, 1 / 4.440e6, 1 / 1e6)
 FREE = Prices(0.0, 1 / 4.617e6, 0.0, 1 / 4.440e6)
 
 
@@ -152,7 +153,7 @@ def test_the_piece_is_the_fastest_that_fits() -> None:
         sector_bytes = rng.choice((256, 512))
         mode = rng.choice(tuple(over.modes(node)))
         limit = rng.randint(0, 4 * over.size * 4)
-        prices = rng.choice((SD, FREE))
+        prices = rng.choice((SD, FREE, SLOW_CORE))
         piece = passes.choose(over, mode, limit, sector_bytes, prices)
         sector = sector_bytes // 4
         fitting = [
@@ -163,7 +164,7 @@ def test_the_piece_is_the_fastest_that_fits() -> None:
         assert (piece is None) == (not fitting)
         if piece is not None:
             assert piece in fitting
-            times = {p: over.traffic(mode, p, sector_bytes).time_s(prices) for p in fitting}
+            times = {p: over.time_s(mode, p, sector_bytes, prices) for p in fitting}
             assert times[piece] <= min(times.values()) * 1.02
 
 
