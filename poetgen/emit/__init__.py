@@ -6,18 +6,14 @@ Templates only print; what they print is put together here, as text. Nothing her
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import struct
 import tempfile
-import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from poetgen import resources
 from poetgen.emit.context import context_of
@@ -25,10 +21,7 @@ from poetgen.emit.files import runtime_files
 from poetgen.emit.store import store_image
 from poetgen.emit.text import WIDTH, c_float, columns, comment
 from poetgen.errors import UsageError
-from poetgen.interpreter import check_word
-from poetgen.memory import Page
-from poetgen.op import C_TYPE, Array, Spec
-from poetgen.program import Constant, Function, Member, Pointer, Program, Step
+from poetgen.program import Program
 
 MARKER = "poetgen.json"
 """The file that says that a folder is ours to replace."""

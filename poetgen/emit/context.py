@@ -36,6 +36,7 @@ def _signatures(program: Program) -> dict[str, str]:
 
 
 def context_of(program: Program, claims: Sequence[str], version: str, trace: bool = False) -> dict[str, Any]:
+    """Every name that a template may use."""
     training = program.costed.training
     model, board = training.model, program.costed.board
     home = program.train or program.infer

@@ -11,10 +11,12 @@ from poetgen.program import Program
 
 
 def families_of(program: Program) -> list[str]:
+    """Families of kernels and nests that the program calls."""
     return sorted({k.family for k in program.kernels})
 
 
 def model_sources(program: Program) -> list[str]:
+    """Sources of the model's library, in its folder."""
     name = program.name
     own = [f"{name}.c", f"{name}_infer.c", f"{name}_parameters.c"]
     if program.train is not None:
@@ -56,6 +58,7 @@ def _kernel_sources(program: Program) -> list[str]:
 
 
 def main_sources(program: Program, on_host: bool) -> list[str]:
+    """Sources that the example main needs beside it."""
     store = ["runtime/blockdev/file.c"] if program.uses_store else []
     if on_host:
         return ["runtime/platform/posix.c", *store]
@@ -63,6 +66,7 @@ def main_sources(program: Program, on_host: bool) -> list[str]:
 
 
 def runtime_files(program: Program) -> dict[str, str | bytes]:
+    """Every file of the runtime and of the board, by its path in the project."""
     runtime, board = resources.runtime(), program.costed.board
     sources = {
         *model_sources(program),

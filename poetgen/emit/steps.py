@@ -38,6 +38,7 @@ def file_of(functions: Sequence[Function], trace: bool) -> dict[str, Any]:
 
 
 def function_text(function: Function, trace: bool) -> dict[str, Any]:
+    """One function: its pointers, its steps in groups, and what they need."""
     digits = len(str(max(len(function.steps) - 1, 0)))
     groups: list[dict[str, Any]] = []
     phases = list(_PHASES)

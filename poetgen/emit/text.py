@@ -65,6 +65,7 @@ def hash_bytes(sha256: str) -> tuple[str, str]:
 
 
 def shape(spec: Spec) -> str:
+    """A shape as the user writes it: ``[8, 6, 100]``."""
     return "[" + ", ".join(map(str, spec.shape)) + "]"
 
 
@@ -75,6 +76,7 @@ def comment_safe(text: str) -> str:
 
 
 def array_text(c: str, array: Array, note: str) -> dict[str, Any]:
+    """A constant array: its name, type, size, values and a note."""
     flat = array.reshape(-1)
     if flat.dtype == np.float32:
         items: Iterator[str] = (c_float(v) for v in flat)
