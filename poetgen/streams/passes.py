@@ -72,6 +72,11 @@ class Pass:
     times: int = 1
     planes: tuple[int, int] | None = None
 
+    @property
+    def everything(self) -> Streamed:
+        """All in the store."""
+        return Streamed(self.operands, self.results, self.updates)
+
     def modes(self, node: Node) -> Iterator[Streamed]:
         """Every set of tensors that may be in the store; one that is read twice is in one place."""
         tensors = [*self.operands, *self.updates, *(~k for k in self.results)]
@@ -166,14 +171,20 @@ def _visits(size: int, channels: int, plane: int, piece: int) -> int:
 
 
 def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
-    """For each set of streamed tensors the best piece in all, a half and a quarter of the workspace."""
+    """For each set of streamed tensors the best piece in all, a half and a quarter of the room.
+
+    For all of them also the smallest.
+    """
     over = describe(node)
     if over is None or over.size * FLOAT_BYTES <= sector_bytes:
         return ()
     found: list[StreamVariant] = []
     for mode in over.modes(node):
         room = room_bytes - resident_bytes(node, mode.inputs, mode.results) + _in_place(node, mode)
-        pieces = (choose(over, mode, room // share, sector_bytes, prices) for share in (1, 2, 4))
+        limits = [room // share for share in (1, 2, 4)]
+        if mode == over.everything:  # the least RAM that the node can do with
+            limits.append(min(room, over.buffers(mode) * sector_bytes))
+        pieces = (choose(over, mode, limit, sector_bytes, prices) for limit in limits)
         found += undominated(
             [variant(over, mode, p, sector_bytes) for p in dict.fromkeys(pieces) if p is not None], prices
         )

@@ -139,14 +139,20 @@ def _most_rows(nest: Nest, mode: Streamed, chans: int, limit: int) -> int:
 
 
 def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
-    """For each of source and made in the store the fastest tile in all, a half, a quarter of the room."""
+    """For each of source and made in the store the fastest tile in all, a half and a quarter of the room.
+
+    For both also the smallest.
+    """
     nest = describe(node)
     if nest is None:
         return ()
     found: list[StreamVariant] = []
     for mode in modes(node):
         room = room_bytes - resident_bytes(node, (0,) if mode.source else (), (0,) if mode.made else ())
-        chosen = (choose(nest, mode, room // share, sector_bytes, prices) for share in (1, 2, 4))
+        limits = [room // share for share in (1, 2, 4)]
+        if mode == Streamed(True, True):  # the least RAM that the node can do with
+            limits.append(min(room, sum(buffers(nest, mode, Tile(1, 1))) * FLOAT_BYTES))
+        chosen = (choose(nest, mode, limit, sector_bytes, prices) for limit in limits)
         tiles = dict.fromkeys(c[0] for c in chosen if c is not None)
         found += undominated([variant(node, mode, t, sector_bytes) for t in tiles], prices)
     return tuple(found)
