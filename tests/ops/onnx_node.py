@@ -44,7 +44,7 @@ class FakeNode:
             constants += [None] * (at + 1 - len(constants))
             inputs[at] = Spec(tuple(value.shape), _DTYPES.get(value.dtype, "i32"))
             constants[at] = value
-        outputs = len(op.infer(*inputs[:1])) if op.onnx == "Split" else 1  # others' further outputs are our own
+        outputs = len(op.infer(*inputs[:1])) if op.onnx == "Split" else 1  # other outputs are ours
         attributes = dict(op.attributes())
         return cls(op.onnx, example.opset, tuple(inputs), attributes, tuple(constants), outputs)
 
