@@ -211,7 +211,7 @@ def _matmul(view: NodeView, a: Shape, b: Shape) -> Shape:
 SHAPE_RULES: dict[str, Callable[..., Shape]] = {
     "MatMul": _matmul,
     "Transpose": _transpose,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Erf", "Sqrt", "Tanh"), _broadcast),
+    **dict.fromkeys("Add Sub Mul Div Pow Erf Sqrt Tanh Sum Max Min".split(), _broadcast),
 }
 """Shapes of ops that a rewrite may take into another one (``rewrite.py``)."""
 

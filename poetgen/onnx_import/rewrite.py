@@ -3,6 +3,7 @@
 - MatMul by a matrix, with or without an Add of a bias, is Gemm; more than two axes, or one, go
   through views. A Transpose of the matrix becomes ``transB``.
 - A Transpose before or after another MatMul becomes the order in which that walks its axes.
+- Sum, Max and Min of any number of operands are chains of pairs.
 - Div, Erf, Add, Mul, Mul is Gelu; the nine nodes of a layer normalization are LayerNormalization
   (where poetgen has these ops): one op keeps fewer tensors for the backward pass.
 """
@@ -21,13 +22,13 @@ from poetgen.onnx_import.node import TypedGraph, TypedNode, make_node, spec_of
 from poetgen.onnx_import.raw import Constant, RawNode
 from poetgen.op import Array, Spec
 from poetgen.ops import by_onnx
-from poetgen.ops.matmul import MatMul
+from poetgen.ops.matmul import MatMul, PermutedMatMul
 from poetgen.ops.transpose import Transpose
 
 
 def rewrite(graph: TypedGraph) -> TypedGraph:
     """All rewrites, then what nobody needs any more is dropped."""
-    for pattern in (_layer_norms, _gelus, _linears, _permuted):
+    for pattern in (_chains, _layer_norms, _gelus, _linears, _permuted):
         graph = pattern(graph).pruned()
     return graph
 
@@ -97,6 +98,27 @@ class _Editor:
         for n in self.graph.nodes:
             nodes += self.instead.get(id(n), [n])
         return replace(self.graph, nodes=tuple(nodes), specs=self.specs, constants=self.constants)
+
+
+def _chains(graph: TypedGraph) -> TypedGraph:
+    """Sum, Max, Min of one operand, or of several: the first two, then one more at a time."""
+    e = _Editor(graph)
+    for node in graph.nodes:
+        pair = {"Sum": "Add", "Max": "Max", "Min": "Min"}.get(node.raw.op_type, "")
+        if not pair or node.op is not None or node.in_specs[0].dtype != "f32":
+            continue
+        first, *others = node.inputs
+        if not others:
+            e.replace((node,), node, [e.node(node.raw, "Identity", (first,), node.outputs[0])])
+            continue
+        chain: list[TypedNode] = []
+        for k, other in enumerate(others, 2):
+            last = k == len(node.inputs)
+            output = node.outputs[0] if last else e.names.unique(f"{node.outputs[0]}/of_{k}")
+            chain.append(e.node(node.raw, pair, (first, other), output))
+            first = output
+        e.replace((node,), node, chain)
+    return e.done()
 
 
 def _linears(graph: TypedGraph) -> TypedGraph:
@@ -180,7 +202,7 @@ def _absorb_transposes(e: _Editor, node: TypedNode) -> None:
         last, perm_y = after, after.op.perm
     if not (perm_a or perm_b or perm_y):
         return
-    op = MatMul(perm_a, perm_b, perm_y)
+    op = PermutedMatMul(perm_a, perm_b, perm_y)
     specs = e.specs[a], e.specs[b]
     try:
         made = op.infer(*specs)

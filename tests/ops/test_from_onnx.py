@@ -12,14 +12,24 @@ from onnx import helper
 
 from poetgen.op import Op, Spec, f32
 from poetgen.ops import by_onnx
+from poetgen.ops.activation import Elu, HardSigmoid, LeakyRelu
 from poetgen.ops.batchnorm import BatchNorm, BatchNormTrain, StatisticUpdate
 from poetgen.ops.clip import Clip
+from poetgen.ops.conv import Geometry
+from poetgen.ops.conv_transpose import ConvTranspose
 from poetgen.ops.dropout import Dropout, NoDropout
+from poetgen.ops.gather import Gather
+from poetgen.ops.gelu import GeluTanh
+from poetgen.ops.layernorm import LayerNorm, Rows
+from poetgen.ops.lrn import Around, Lrn
 from poetgen.ops.mean import Mean
+from poetgen.ops.move import Concat, Expand, Pad, Slice, Split
 from poetgen.ops.pool import AveragePool, MaxPool, Window
+from poetgen.ops.reduce import ReduceMax, ReduceMin, ReduceSum
 from poetgen.ops.shape import Reshape, Squeeze, Unsqueeze
 from poetgen.ops.softmax import Along, LogSoftmax, Softmax
 from poetgen.ops.transpose import Transpose
+from poetgen.ops.unary import Pow, Sqrt
 from tests.ops.onnx_node import FakeNode, RefusedError
 from tests.ops.test_ops import onnx_runtime
 
@@ -84,6 +94,43 @@ FORMS = [
         MaxPool(Window.of((2, 2), (2, 2))),
     ),
     (_node("MaxPool", 8, X, {"kernel_shape": [2, 2], "storage_order": 0}), MaxPool(Window.of((2, 2)))),
+    (_node("ReduceSum", 11, X, {"axes": [1, -1], "keepdims": 0}), ReduceSum((1, -1), False)),
+    (_node("ReduceSum", 13, X, {"keepdims": 1}, _ints(2, 3)), ReduceSum((2, 3))),
+    (_node("ReduceSum", 13, X, {"noop_with_empty_axes": 1}), ReduceSum(())),
+    (_node("ReduceMax", 18, X, {"keepdims": 0}, _ints(-1)), ReduceMax((-1,), False)),
+    (_node("ReduceMin", 17, X), ReduceMin((0, 1, 2, 3))),
+    (_node("GlobalMaxPool", 17, X), ReduceMax((2, 3))),
+    (_node("Gelu", 20, X, {"approximate": "tanh"}), GeluTanh()),
+    (_node("Pow", 17, X, {}, np.array([2], np.int64)), Pow(2.0)),
+    (
+        _node("Gather", 17, X, {"axis": 1}, _ints(-1).reshape(())),
+        Slice.of(X.shape, {1: (2, 1, 1)}).without(1),
+    ),
+    (_node("Gather", 17, X, {"axis": -1}, _ints(6, 3, 0)), Slice.of(X.shape, {3: (6, -3, 3)})),
+    (_node("Slice", 9, X, {"starts": [1], "ends": [3], "axes": [2]}), Slice.of(X.shape, {2: (1, 1, 2)})),
+    (
+        _node("Slice", 9, X, {"starts": [0, 1], "ends": [1, 9]}),
+        Slice.of(X.shape, {0: (0, 1, 1), 1: (1, 1, 2)}),
+    ),
+    (
+        _node("Slice", 17, X, {}, _ints(-1), _ints(-99), _ints(3), _ints(-3)),
+        Slice.of(X.shape, {3: (6, -3, 3)}),
+    ),
+    (_node("Slice", 17, X, {}, _ints(1), _ints(1 << 62)), Slice.of(X.shape, {0: (1, 1, 1)})),
+    (_node("Split", 11, X, {"axis": 1, "split": [1, 2]}, outputs=2), Split(1, (1, 2))),
+    (_node("Split", 13, X, {"axis": 0}, outputs=2), Split(0, (1, 1))),
+    (_node("Split", 18, X, {"axis": 2, "num_outputs": 2}, outputs=2), Split(2, (3, 2))),
+    (
+        _node("Pad", 10, X, {"pads": [0, 0, 1, 0, 0, 0, 0, 2], "value": 1.5}),
+        Pad((0, 0, 1, 0), (0, 0, 0, 2), 1.5),
+    ),
+    (_node("Pad", 18, X, {}, _ints(1, 2), None, _ints(-1)), Pad((0, 0, 0, 1), (0, 0, 0, 2))),
+    (_node("Concat", 17, X, {"axis": -2}), Concat(-2)),
+    (_node("Expand", 17, X, {}, _ints(3, 1, 1, 1, 1)), Expand((3, 1, 1, 1, 1))),
+    (_node("LeakyRelu", 17, X), LeakyRelu(0.01)),
+    (_node("HardSigmoid", 17, X), HardSigmoid(0.2, 0.5)),
+    (_node("Elu", 17, X), Elu(1.0)),
+    (_node("LRN", 17, X, {"size": 3}), Lrn(Around(3))),
     (
         _node("AveragePool", 17, X, {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
         AveragePool(Window.of((3, 3), (2, 2), (1, 1, 1, 1))),
@@ -120,6 +167,16 @@ REFUSED = [
     (FakeNode("Dropout", 13, (X, f32())), "ratio is computed"),
     (_node("Dropout", 13, X, {}, _number(1.0)), "ratio is 1"),
     (_node("BatchNormalization", 7, X, {"spatial": 0}), "spatial"),
+    (FakeNode("Slice", 17, (X, Spec((1,), "i32"), Spec((1,), "i32"))), "starts are computed"),
+    (_node("Pad", 17, X, {"mode": "reflect"}, _ints(*[0] * 8)), "reflect"),
+    (FakeNode("Expand", 17, (X, Spec((4,), "i32"))), "shape is computed"),
+    (FakeNode("Split", 17, (X, Spec((2,), "i32")), output_count=2), "sizes are computed"),
+    (FakeNode("Pow", 17, (X, f32())), "no constant"),
+    (_node("Gather", 17, X, {"axis": 1}, _ints(3)), "outside of 3 rows"),
+    (_node("Gelu", 20, X, {"approximate": "sigmoid"}), "approximate"),
+    (_node("Elu", 17, X, {"alpha": -1.0}), "alpha is -1"),
+    (FakeNode("LayerNormalization", 17, (X, f32(7)), output_count=2), "only Y"),
+    (_node("Cast", 17, X, {"to": 11}), "type 11"),
 ]
 
 
@@ -127,6 +184,46 @@ REFUSED = [
 def test_what_is_not_supported_is_refused_in_words(node: FakeNode, word: str) -> None:
     with pytest.raises(RefusedError, match=word):
         by_onnx()[node.op_type].from_onnx(node)
+
+
+def test_an_exponent_of_a_half_is_a_root() -> None:
+    assert Pow.from_onnx(_node("Pow", 17, X, {}, _number(0.5))) == (Sqrt(), (0,))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "geometry", "extra"),
+    [
+        ({"strides": [2, 2], "auto_pad": "SAME_UPPER"}, Geometry.of(2, (2, 2), (0, 0, 1, 1)), (0, 0)),
+        ({"strides": [2, 2], "auto_pad": "SAME_LOWER"}, Geometry.of(2, (2, 2), (1, 1, 0, 0)), (0, 0)),
+        ({"auto_pad": "VALID"}, Geometry.of(2), (0, 0)),
+        (
+            {"strides": [2, 2], "output_shape": [9, 14], "output_padding": [0, 1]},
+            Geometry.of(2, (2, 2), (1, 1, 1, 1)),
+            (0, 1),
+        ),
+    ],
+)
+def test_a_transposed_convolution_agrees_with_onnx_runtime(
+    attributes: dict[str, Any], geometry: Geometry, extra: tuple[int, ...]
+) -> None:
+    node = FakeNode("ConvTranspose", 17, (X, f32(3, 2, 3, 3)), attributes)
+    op, operands = ConvTranspose.from_onnx(node)
+    assert (op, operands) == (ConvTranspose(geometry, extra), (0, 1))
+    assert node.unread() == set()
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s.shape).astype(np.float32) for s in node.inputs if s is not None)
+    (y,) = op.reference(x, w)
+    np.testing.assert_allclose(y, onnx_runtime(node, [x, w]), rtol=2e-6, atol=2e-5)
+
+
+def test_constant_ids_in_unequal_steps_are_read_at_run_time() -> None:
+    assert Gather.from_onnx(_node("Gather", 17, X, {"axis": 1}, _ints(0, 2, 1))) == (Gather(1), (0, 1))
+
+
+def test_layer_norm_without_a_bias_is_read() -> None:
+    node = FakeNode("LayerNormalization", 17, (X, f32(5, 7)), {"axis": 2, "stash_type": 1})
+    assert LayerNorm.from_onnx(node) == (LayerNorm(Rows(2), False), (0, 1))
+    assert node.unread() == set()
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def onnx_runtime(node: FakeNode, feeds: list[np.ndarray]) -> np.ndarray:
             initializers.append(numpy_helper.from_array(constant, name))
         else:
             array = next(rest)
+            array = array.view(np.bool_) if array.dtype == np.uint8 else array
             names.append(name)
             inputs.append(
                 helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

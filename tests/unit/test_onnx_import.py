@@ -339,6 +339,66 @@ def test_a_sum_over_the_batch_is_refused(tmp_path: Path) -> None:
     assert "'fc'" in refusal(path, batch=2)
 
 
+# -- products of stacks
+
+
+def attention(folder: Path, batch: int = 2) -> Path:
+    """Two heads of attention as PyTorch exports them: every transposition a node."""
+    nodes = []
+    for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes += [
+            node("MatMul", ("x", f"w{name}"), (name,)),
+            node("Reshape", (name, "heads"), (f"{name}4",)),
+            node("Transpose", (f"{name}4",), (f"{name}t",), perm=perm),
+        ]
+    nodes += [
+        node("MatMul", ("qt", "kt"), ("s",)),
+        node("Softmax", ("s",), ("p",), axis=-1),
+        node("MatMul", ("p", "vt"), ("o",), name="values"),
+        node("Transpose", ("o",), ("ot",), perm=(0, 2, 1, 3)),
+        node("Reshape", ("ot", "joined"), ("y",)),
+    ]
+    weights = {f"w{n}": array(6, 6, seed=k) for k, n in enumerate("qkv")}
+    weights["heads"] = np.array([batch, 5, 2, 3], np.int64)
+    weights["joined"] = np.array([batch, 5, 6], np.int64)
+    return save(folder, nodes, {"x": (batch, 5, 6)}, {"y": (batch, 5, 6)}, weights)
+
+
+def test_the_transposes_of_attention_cost_no_node(tmp_path: Path) -> None:
+    path = attention(tmp_path)
+    kinds = [type(n.op).__name__ for n in import_onnx(path).nodes if not n.op.view]
+    assert kinds == ["Gemm"] * 3 + ["PermutedMatMul", "Softmax", "PermutedMatMul"]
+    assert_agrees_with_onnxruntime(path)
+
+
+def test_attention_takes_another_batch(tmp_path: Path) -> None:
+    model = import_onnx(attention(tmp_path, batch=1), batch=3)
+    assert model.spec("y").shape == (3, 5, 6)
+
+
+def test_a_transpose_that_is_read_elsewhere_stays(tmp_path: Path) -> None:
+    nodes = [
+        node("Transpose", ("x",), ("t",), perm=(0, 2, 1)),
+        node("MatMul", ("x", "t"), ("a",)),
+        node("MatMul", ("t", "a"), ("y",)),
+        node("Relu", ("t",), ("z",)),
+    ]
+    path = save(tmp_path, nodes, {"x": (2, 4, 3)}, {"y": (2, 3, 4), "z": (2, 3, 4)})
+    kinds = [type(n.op).__name__ for n in import_onnx(path).nodes]
+    assert sorted(kinds) == ["PermutedMatMul", "PermutedMatMul", "Relu", "Transpose"]
+    assert_agrees_with_onnxruntime(path)
+
+
+@pytest.mark.parametrize("op", ["Sum", "Max", "Min"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_any_number_of_operands_is_a_chain_of_pairs(tmp_path: Path, op: str, count: int) -> None:
+    weights = {f"w{k}": array(*(4, 1, 3)[k - 1 :], seed=k) for k in range(1, count)}
+    nodes = [node(op, ("x", *weights), ("a",)), node("Tanh", ("a",), ("y",))]
+    path = save(tmp_path, nodes, {"x": (2, 4, 1, 3)}, {"y": (2, 4, 1, 3)}, weights)
+    assert len([n for n in import_onnx(path).nodes if not n.op.view]) == count
+    assert_agrees_with_onnxruntime(path)
+
+
 # -- refusals
 
 
@@ -356,6 +416,7 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
         "AveragePool": {"kernel_shape": [2, 2]},
         "Cast": {"to": TensorProto.BOOL},
         "Concat": {"axis": 1},
+        "LRN": {"size": 3},
     }
     inputs = {
         "Conv": {"w": array(2, 3, 2, 2)},
@@ -367,6 +428,7 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
         "Gather": {"k": np.array(0, np.int64)},
         "LayerNormalization": {"w": array(4)},
         "PRelu": {"w": array(3, 1, 1)},
+        "Where": {"c": np.ones((3, 1, 1), np.bool_), "w": array(4)},
         "Slice": {"s": np.array([0], np.int64), "e": np.array([1], np.int64), "a": np.array([1], np.int64)},
         "Expand": {"shape": np.array([2, 3, 4, 4], np.int64)},
         "Pad": {"p": np.array([0, 0, 1, 1] * 2, np.int64)},
@@ -375,7 +437,8 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
         **{op: {"w": array(4)} for op in ("Add", "Sub", "Mul", "Div")},
     }.get(op_type, {})
     x_shape = (2, 4) if op_type == "Gemm" else shape
-    made = node(op_type, ("x", *inputs), ("y",), name="it", **needed.get(op_type, {}))
+    operands = ("c", "x", "w") if op_type == "Where" else ("x", *inputs)
+    made = node(op_type, operands, ("y",), name="it", **needed.get(op_type, {}))
     path = save(tmp_path, [made], {"x": x_shape}, {"y": ()}, inputs)
     import_onnx(path)  # without the attribute it imports
     made.attribute.append(helper.make_attribute("not_in_any_standard", 3))
