@@ -657,7 +657,10 @@ MODES = tuple(Streamed(*(m >> k & 1 > 0 for k in range(3))) for m in range(1, 8)
 
 
 def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
-    """For each set of streamed operands the fastest tiles in all, a half and a quarter of the workspace."""
+    """For each set of streamed operands the best tiles in all, a half and a quarter of the workspace.
+
+    With all of them streamed, also the smallest.
+    """
     what = operation(node)
     if what is None:
         return ()
@@ -670,10 +673,14 @@ def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> 
         )
         room = room_bytes - resident_bytes(node, streamed_in, (0,) if mode.made else ())
         taken: list[StreamVariant] = []
-        for share in (1, 2, 4):
-            chosen = choose(what.nest, mode, room // share // FLOAT_BYTES, sector_bytes, prices)
+        limits = [room // share // FLOAT_BYTES for share in (1, 2, 4)]
+        if mode == what.streamable:  # the least RAM that the node can do with
+            grid = tiles(what.nest, mode, sector_bytes, weighed(prices))
+            limits.append(min(limits[0], int(grid.words.min())))
+        for limit in limits:
+            chosen = choose(what.nest, mode, limit, sector_bytes, prices)
             if chosen is None:
-                break
+                continue
             tile, moved = chosen
             taken.append(
                 StreamVariant(

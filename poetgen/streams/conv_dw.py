@@ -423,9 +423,9 @@ MODES = tuple(DwStreamed(*(m >> k & 1 > 0 for k in range(3))) for m in range(1, 
 
 
 def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> tuple[StreamVariant, ...]:
-    """For each set of streamed operands the fastest tiles in all, a half and a quarter of the workspace.
+    """For each set of streamed operands the best tiles in all, a half and a quarter of the workspace.
 
-    w and the optimizer's states are streamed together.
+    With all of them streamed, also the smallest. w and the optimizer's states are streamed together.
     """
     what = operation(node)
     if what is None:
@@ -439,10 +439,14 @@ def variants(node: Node, sector_bytes: int, room_bytes: int, prices: Prices) -> 
         outputs = (0,) if mode.w and what.update is None else ()
         room = room_bytes - resident_bytes(node, inputs, outputs)
         taken: list[StreamVariant] = []
-        for share in (1, 2, 4):
-            chosen = choose(what.nest, mode, room // share // FLOAT_BYTES, sector_bytes, prices)
+        limits = [room // share // FLOAT_BYTES for share in (1, 2, 4)]
+        if mode == what.streamable:  # the least RAM that the node can do with
+            grid = tiles(what.nest, mode, sector_bytes, weighed(prices))
+            limits.append(min(limits[0], int(grid.words.min())))
+        for limit in limits:
+            chosen = choose(what.nest, mode, limit, sector_bytes, prices)
             if chosen is None:
-                break
+                continue
             tile, moved = chosen
             taken.append(
                 StreamVariant(

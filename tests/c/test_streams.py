@@ -343,6 +343,19 @@ def test_a_variant_fits_its_room_and_does_what_it_says(name: str, room: int, pro
     check(program, drawn)
 
 
+@pytest.mark.parametrize("name", nodes())
+def test_the_least_room_of_a_node_is_offered_in_any_room(name: str, program: Path) -> None:
+    kind, made = nodes()[name]
+
+    def needed(v: StreamVariant) -> int:
+        return conv.resident_bytes(made, v.streamed_inputs, v.streamed_outputs) + v.workspace_bytes
+
+    leanest = min(variants_of(made, 512, 1 << 20, SD), key=needed)
+    assert needed(leanest) in {needed(v) for v in variants_of(made, 512, needed(leanest), SD)}
+    assert not variants_of(made, 512, needed(leanest) - 4, SD)
+    check(program, [as_case(kind, leanest)])
+
+
 def test_a_dense_image_is_not_streamed() -> None:
     g = Geometry.of(2)
     found = variants_of(node(conv_op.Conv(g), f32(1, 3, 8, 8), f32(4, 3, 1, 1)), 512, 1 << 20, SD)
