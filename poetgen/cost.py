@@ -8,8 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from poetgen.boards import Board
 from poetgen.errors import UsageError
@@ -104,17 +104,19 @@ def cost(
     ``streaming`` adds to each node the ways to run it with operands in the store.
     """
     room = None if budget.ram_bytes is None else budget.ram_bytes - static_bytes
+
+    def streamed(node: Node) -> Iterable[Variant]:
+        """What the caller holds, and constants, stay where they are: their traffic is none, not more."""
+        for v in () if not streaming or room is None else streamed_variants(node, board, room):
+            paged = tuple(t for t in v.streamed if training.tensors[t].in_arena)
+            if paged:
+                yield replace(v, streamed=paged)
+
     return CostedGraph(
         training,
         board,
         budget,
-        {
-            n.name: (
-                resident_variant(n, board),
-                *(streamed_variants(n, board, room) if streaming and room is not None else ()),
-            )
-            for n in training.nodes
-        },
+        {n.name: (resident_variant(n, board), *streamed(n)) for n in training.nodes},
         {
             t.name: page_cost(t.spec.nbytes, board)
             for t in training.tensors.values()
