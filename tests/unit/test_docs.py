@@ -218,10 +218,9 @@ def test_each_number_of_each_board_has_a_source() -> None:
 
 
 def test_the_readme_promises_no_op_that_is_not_imported() -> None:
-    listed = re.search(r"ONNX ops: ([^.]*)\.", README.read_text())
+    listed = re.search(r"ONNX ops: ([^;]*);", README.read_text())
     assert listed is not None
-    ops = {re.sub(r"\(.*\)", "", o).strip() for o in re.sub(r"\([^)]*\)", "", listed[1]).split(",")}
-    assert ops - set(by_onnx()) - {"MatMul"} == set()  # a MatMul becomes a Gemm
+    assert {o.strip() for o in listed[1].split(",")} <= set(by_onnx())
 
 
 # Claims
