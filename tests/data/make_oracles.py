@@ -6,7 +6,8 @@
 NAME.onnx   opset 17, legacy exporter, fixed batch, PyTorch's parameter names ("conv1.weight").
             Frozen batch norm is in inference form, trained batch norm has training_mode=1.
 NAME.npz    x, y               STEPS * batch rows; step s uses rows s * batch .. (s + 1) * batch;
-                               y is int64 classes (ce) or float32 targets (mse)
+                               x is float32 or int64 ids, y int64 classes (ce) or float32
+                               targets (mse)
             loss               float64 [STEPS], each before its update
             grad/PARAMETER     gradient of step 0
             after/TENSOR       parameters and batch-norm statistics after all steps
@@ -47,6 +48,7 @@ MARGIN = 2e-5  # of the tensor's rms; float32 sums of these lengths err by about
 SEEDS = 200
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 POOLS = (nn.MaxPool1d, nn.MaxPool2d)
+KINKED = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.Hardswish)
 
 
 class PaddedConv(nn.Conv2d):
@@ -173,6 +175,47 @@ class Mlp(nn.Module):
         return self.fc3(self.relu2(self.fc2(self.relu1(self.fc1(x)))))
 
 
+class Transformer(nn.Module):
+    """Tokens and places embedded, one block with two heads of attention, a classifier on the first token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(20, 12), nn.Embedding(6, 12)
+        self.norm0 = nn.LayerNorm(12)
+        self.q, self.k, self.v = nn.Linear(12, 12), nn.Linear(12, 12), nn.Linear(12, 12)
+        self.out, self.norm1 = nn.Linear(12, 12), nn.LayerNorm(12)
+        self.fc1, self.fc2, self.norm2 = nn.Linear(12, 24), nn.Linear(24, 12), nn.LayerNorm(12)
+        self.pool, self.fc = nn.Linear(12, 12), nn.Linear(12, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        def heads(z: Tensor) -> Tensor:
+            return z.view(z.shape[0], z.shape[1], 2, 6).transpose(1, 2)
+
+        x = self.norm0(self.token(ids) + self.place(torch.arange(ids.shape[1])))
+        q, k, v = heads(self.q(x)), heads(self.k(x)), heads(self.v(x))
+        weights = torch.softmax(q @ k.transpose(-1, -2) / 6**0.5, -1)
+        x = self.norm1(x + self.out((weights @ v).transpose(1, 2).reshape(x.shape)))
+        x = self.norm2(x + self.fc2(F.gelu(self.fc1(x))))
+        return self.fc(torch.tanh(self.pool(x[:, 0])))
+
+
+class Tokens(nn.Module):
+    """An embedding under convolutions, one gated and one transposed, whose means and sums are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Embedding(16, 8)
+        self.conv1, self.swish = nn.Conv1d(8, 12, 3, padding=1), nn.Hardswish()
+        self.conv2, self.leaky = nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1), nn.LeakyReLU(0.1)
+        self.fc = nn.Linear(10, 4)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        a, b = self.conv1(self.token(ids).transpose(1, 2)).chunk(2, 1)
+        gated = self.swish(a) * torch.sigmoid(b)
+        wide = self.leaky(self.conv2(gated))
+        return self.fc(torch.cat([gated.mean(2), wide.sum(2) * 0.25], 1))
+
+
 @dataclass(frozen=True)
 class Oracle:
     """What to train and how.
@@ -188,6 +231,7 @@ class Oracle:
     momentum: float
     batch_norm: str  # train, frozen, none
     input_scale: float = 1.0
+    vocabulary: int = 0  # the input is ids below it
 
     def loss_of(self, out: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(out, y) if self.loss == "ce" else F.mse_loss(out, y)
@@ -199,6 +243,8 @@ ORACLES = {
     "residual_bn": Oracle(Residual, (4, 3, 8, 8), "ce", "sgd", 0.05, 0.9, "train"),
     "separable_adam": Oracle(Separable, (2, 3, 12, 12), "ce", "adam", 1e-3, 0.0, "frozen", 6.0),
     "mlp_mse": Oracle(Mlp, (8, 10), "mse", "sgd", 0.05, 0.0, "none"),
+    "transformer": Oracle(Transformer, (2, 6), "ce", "adam", 1e-3, 0.0, "none", vocabulary=20),
+    "tokens": Oracle(Tokens, (2, 7), "ce", "sgd", 0.05, 0.0, "none", vocabulary=16),
 }
 
 
@@ -231,6 +277,8 @@ def nearest(module: nn.Module, x: Tensor) -> float:
         gaps = lead(module, x)
     elif isinstance(module, nn.ReLU6):
         gaps = torch.minimum(x.abs(), (x - 6).abs())
+    elif isinstance(module, nn.Hardswish):
+        gaps = (x.abs() - 3).abs()
     else:
         gaps = x.abs()
     return float(gaps.min() / x.pow(2).mean().sqrt())
@@ -255,7 +303,7 @@ def run(oracle: Oracle, model: nn.Module, x: Tensor, y: Tensor) -> Trained:
         module.running_var = torch.lerp(kept[module], moved, module.momentum)
 
     for module in model.modules():
-        if isinstance(module, (nn.ReLU, nn.ReLU6, *POOLS)):
+        if isinstance(module, (*KINKED, *POOLS)):
             module.register_forward_pre_hook(watch)
         if isinstance(module, NORMS) and module.training:
             module.register_forward_pre_hook(keep)
@@ -275,7 +323,7 @@ def run(oracle: Oracle, model: nn.Module, x: Tensor, y: Tensor) -> Trained:
         gradients = gradients or {n: p.grad.clone() for n, p in model.named_parameters()}
         optimizer.step()
     after = {n: t for n, t in model.state_dict().items() if not n.endswith("num_batches_tracked")}
-    return Trained(tuple(losses), gradients, after, min(margins))
+    return Trained(tuple(losses), gradients, after, min(margins, default=1.0))
 
 
 def export(oracle: Oracle, model: nn.Module, x: Tensor) -> onnx.ModelProto:
@@ -318,6 +366,9 @@ def initial(oracle: Oracle, seed: int) -> nn.Module:
             module.running_var.uniform_(0.5, 1.5)
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.1)
+        if isinstance(module, nn.LayerNorm):  # the exporter makes one of equal tensors
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, 0, 0.1)
         if isinstance(module, nn.Dropout):
             module.train()  # so that it stands in the file
     return model
@@ -342,6 +393,8 @@ def attempt(oracle: Oracle, seed: int) -> tuple[onnx.ModelProto, dict[str, np.nd
     model = initial(oracle, seed)
     batch, *rest = oracle.input_shape
     x = torch.randn(STEPS * batch, *rest) * oracle.input_scale
+    if oracle.vocabulary:
+        x = torch.randint(oracle.vocabulary, x.shape)
     file = export(oracle, model, x[:batch])
     stored = {i.name: onnx.numpy_helper.to_array(i) for i in file.graph.initializer}
     state = model.state_dict()
@@ -354,7 +407,7 @@ def attempt(oracle: Oracle, seed: int) -> tuple[onnx.ModelProto, dict[str, np.nd
         shape = copy.deepcopy(model)(x).shape
     y = torch.randint(shape[1], shape[:1]) if oracle.loss == "ce" else torch.randn(shape)
     wide_y = y if oracle.loss == "ce" else y.double()
-    wide = run(oracle, copy.deepcopy(model).double(), x.double(), wide_y)
+    wide = run(oracle, copy.deepcopy(model).double(), x if oracle.vocabulary else x.double(), wide_y)
     if wide.margin < MARGIN:
         return f"margin {wide.margin:.1e}"
     off = disagreement(oracle, run(oracle, model, x, y), wide)

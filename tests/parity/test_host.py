@@ -32,7 +32,15 @@ from tests.parity.builds import (
 )
 
 SANITIZERS = "-fsanitize=address,undefined -fno-sanitize-recover=all"
-OTHERS = ("conv1d_frozen", "conv2d_grouped", "residual_bn", "separable_adam", "mlp_mse")
+OTHERS = (
+    "conv1d_frozen",
+    "conv2d_grouped",
+    "residual_bn",
+    "separable_adam",
+    "mlp_mse",
+    "tokens",
+    "transformer",
+)
 SLOW = pytest.mark.slow
 ROOM = 1 << 20
 """Bytes of RAM for which streams choose their tiles."""

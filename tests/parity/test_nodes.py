@@ -21,6 +21,8 @@ from poetgen.op import Array
 from tests.parity.nets import Oracle, Walk, each_oracle, largest
 
 EACH = 2.5e-7
+SUBNORMAL = 2.0**-149
+"""What float32 cannot resolve: Adam's second moment of a gradient that is zero but for rounding."""
 
 
 def one(node: Node) -> int:
@@ -51,9 +53,23 @@ def whole(node: Node) -> int:
     return node.in_specs[0].size
 
 
+def few(node: Node) -> int:
+    """Functions of the runtime's own, within 3 ulp, and what is done to their result; roots and quotients."""
+    return 6
+
+
+def last(node: Node) -> int:
+    return node.in_specs[0].shape[-1]
+
+
+def tokens(node: Node) -> int:
+    """Rows of features, or ids."""
+    return node.in_specs[1].size // (1 if type(node.op).__name__ == "GatherDx" else last(node))
+
+
 LENGTH: Mapping[str, Callable[[Node], int]] = {
     "AdamAdvance": one,
-    "AdamUpdate": one,
+    "AdamUpdate": few,
     "Add": one,
     "AddRelu": one,
     "AddReluDx": one,
@@ -68,15 +84,34 @@ LENGTH: Mapping[str, Callable[[Node], int]] = {
     "BatchNormReluDx": channel,
     "BatchNormTrain": channel,
     "BatchNormTrainDx": one,
+    "Cast": one,
     "ChannelSum": channel,
     "Clip": one,
     "ClipDx": one,
+    "Concat": one,
     "Conv": macs,
     "ConvDw": macs,
     "ConvDx": macs,
+    "ConvTranspose": macs,
+    "ConvTransposeDx": macs,
+    "Div": one,
+    "Gather": one,
+    "GatherDx": tokens,
+    "Gelu": few,
+    "GeluDx": few,
     "Gemm": macs,
     "GemmDw": macs,
     "GemmDx": macs,
+    "HardSwish": one,
+    "HardSwishDx": few,
+    "LayerNorm": last,
+    "LayerNormDg": tokens,
+    "LayerNormDx": last,
+    "LeakyRelu": one,
+    "LeakyReluDx": one,
+    "MatMul": macs,
+    "MatMulDa": macs,
+    "MatMulDb": macs,
     "MaxPool": one,
     "MaxPoolDx": window,
     "Mean": averaged,
@@ -84,12 +119,27 @@ LENGTH: Mapping[str, Callable[[Node], int]] = {
     "MeanSquaredError": whole,
     "MeanSquaredErrorDx": one,
     "MomentumUpdate": one,
+    "Mul": one,
+    "PermutedMatMul": macs,
+    "Place": one,
+    "ReduceSum": averaged,
+    "ReduceSumDx": one,
     "Relu": one,
     "ReluDx": one,
     "SgdUpdate": one,
+    "Sigmoid": few,
+    "SigmoidDx": few,
+    "Slice": one,
+    "Softmax": last,
     "SoftmaxCrossEntropy": whole,
     "SoftmaxCrossEntropyDx": one,
+    "SoftmaxDx": last,
     "StatisticUpdate": one,
+    "Sub": one,
+    "SumTo": averaged,
+    "Tanh": few,
+    "TanhDx": few,
+    "Transpose": one,
 }
 
 
@@ -104,7 +154,9 @@ OVER_THE_BATCH: Mapping[str, int] = {
 
 
 def on_the_way(node: Node, read: tuple[Array, ...]) -> list[float]:
-    """The largest that each output reaches after any of the samples."""
+    """The largest that each output reaches after any of the samples; for means, what they are means of."""
+    if type(node.op).__name__ == "LayerNorm":
+        return [0.0, largest(read[:1]), 0.0]
     over = OVER_THE_BATCH.get(type(node.op).__name__, 0)
     samples = range(1, len(read[0]) + 1) if over else ()
     parts = [node.op.reference(*(a[:k] for a in read[:over]), *read[over:]) for k in samples]
@@ -132,7 +184,7 @@ def test_every_node_is_as_exact_as_float32_sums_are(oracle: Oracle) -> None:
                 continue
             assert np.asarray(got).dtype == np.float32, f"{node.name} leaves float32"
             scale = max([largest([true]), *reached[k : k + 1]]) or 1.0
-            bound = EACH * math.sqrt(LENGTH[op](node)) * scale
+            bound = EACH * math.sqrt(LENGTH[op](node)) * scale + SUBNORMAL
             worst[op] = max(worst.get(op, (0.0, "")), (largest([got - true]) / bound, node.name))
 
     for step in range(oracle.steps):

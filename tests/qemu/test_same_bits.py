@@ -29,7 +29,8 @@ from tests.parity.builds import (
 
 M0, M3, M4F = "qemu_microbit", "qemu_mps2_an385", "qemu_mps2_an386"
 M7, M33, M55 = "qemu_mps2_an500", "qemu_mps2_an505", "qemu_mps3_an547"
-QUICK, MORE = ("watch", "vgg"), ("conv2d_grouped", "residual_bn", "separable_adam", "mlp_mse", "shared")
+QUICK = ("watch", "vgg")
+MORE = ("conv2d_grouped", "residual_bn", "separable_adam", "mlp_mse", "shared", "tokens", "transformer")
 
 
 def check(net: str, on: str, budget: str, folder: Path, *, measure: bool) -> RunResult:
@@ -75,7 +76,7 @@ def test_bits_are_the_same_on_every_kind_of_core(net: str, on: str, tmp_path: Pa
     [
         *((net, on) for net in MORE for on in ("host", M3, M4F)),
         *((net, on) for net in (*QUICK, *MORE) for on in (M7, M33, M55)),
-        *((net, M0) for net in ("mlp_mse", "conv1d_frozen")),
+        *((net, M0) for net in ("mlp_mse", "conv1d_frozen", "tokens")),
     ],
 )
 def test_bits_are_the_same_on_more_cores_and_networks(net: str, on: str, budget: str, tmp_path: Path) -> None:
