@@ -234,6 +234,92 @@ class BatchNormDg(Op):
 
 
 @dataclass(frozen=True)
+class BatchNormSums(Op):
+    """dg and db in one pass over dy; inputs (dy, x, mean, var). poetgen.autodiff makes it of the two."""
+
+    eps: float
+
+    rows: ClassVar[bool] = True
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """Two numbers a channel."""
+        return BatchNormDg(self.eps).infer(*inputs) * 2
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """As the two."""
+        return *BatchNormDg(self.eps).reference(*inputs), *ChannelSum().reference(inputs[0])
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each element once, with two sums."""
+        return Work("norm", 2 * inputs[0].size)
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """Two calls."""
+        return _sums(inputs[0], inputs[1], self.eps, (0, 1, 2, 3), (0, 1))
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Images, rows."""
+        return tuple(
+            Example(cls(1e-5), (f32(*s), f32(*s), f32(s[1]), _variances(s[1])))
+            for s in ((2, 3, 4, 5), (4, 5), (1, 1, 1))
+        )
+
+
+def _sums(dy: Spec, x: Spec, eps: float, inputs: Ints, outputs: Ints) -> tuple[Call, ...]:
+    """dg, then db, of (dy, x, mean, var)."""
+    start = Raw("POET_START_ZERO")
+    dg, db = map(Out, outputs)
+    sizes = dy.planes()
+    return (
+        Call(Kernel("poet_batchnorm_dg_f32", _FAMILY), (_struct(x, eps), start, *map(In, inputs), dg)),
+        Call(Kernel("poet_channel_sum_f32", "channel_sum"), (*sizes, start, In(inputs[0]), db)),
+    )
+
+
+@dataclass(frozen=True)
+class BatchNormGradients(Op):
+    """dx, dg and db with frozen statistics; inputs (dy, x, g, mean, var). Made of the three."""
+
+    eps: float
+
+    in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """As x, and two numbers a channel."""
+        dy, x, g, mean, var = inputs
+        BatchNormDg(self.eps).infer(dy, x, mean, var)
+        return x, g, g
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """As the three."""
+        dy, x, g, mean, var = inputs
+        dx = BatchNormDx(self.eps).reference(dy, g, var)
+        return *dx, *BatchNormSums(self.eps).reference(dy, x, mean, var)
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each element once, with two sums."""
+        return Work("norm", 2 * inputs[0].size)
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """The sums first: dx may take dy's place."""
+        dx = Kernel("poet_batchnorm_dx_f32", _FAMILY)
+        return (
+            *_sums(inputs[0], inputs[1], self.eps, (0, 1, 3, 4), (1, 2)),
+            Call(dx, (_struct(inputs[1], self.eps), In(0), In(2), In(4), Out(0))),
+        )
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Images, rows."""
+        return tuple(
+            Example(cls(1e-5), (f32(*s), f32(*s), f32(s[1]), f32(s[1]), _variances(s[1])))
+            for s in ((2, 3, 4, 5), (4, 5), (1, 1, 1))
+        )
+
+
+@dataclass(frozen=True)
 class BatchNormTrain(Op):
     """With the batch's statistics; inputs (x, g, b[, running mean, running var]).
 

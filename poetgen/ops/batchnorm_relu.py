@@ -14,7 +14,23 @@ from typing import ClassVar
 import numpy as np
 
 from poetgen.arithmetic import sqrt, sum_in_order
-from poetgen.op import Array, Call, Emit, Example, In, Kernel, Op, Out, Raw, Spec, Struct, Value, Work, f32
+from poetgen.op import (
+    Arg,
+    Array,
+    Call,
+    Emit,
+    Example,
+    In,
+    Kernel,
+    Op,
+    Out,
+    Raw,
+    Spec,
+    Struct,
+    Value,
+    Work,
+    f32,
+)
 
 Ints = tuple[int, ...]
 _FAMILY = "batchnorm_relu"
@@ -329,3 +345,139 @@ class AddReluDx(Op):
     def examples(cls) -> tuple[Example, ...]:
         """As forward."""
         return tuple(Example(cls(), (f32(*s), f32(*s))) for s in _SHAPES)
+
+
+# Gradients that first add what two readers of the output gave. poetgen.autodiff makes them from an Add and
+# the node behind it; the sum takes dx's place for a moment and is never a tensor.
+
+
+def _add(size: int, *operands: int) -> Call:
+    return Call(Kernel("poet_add_f32", "add"), (size, *map(In, operands), Out(0)))
+
+
+@dataclass(frozen=True)
+class BatchNormReluDxOfSum(Op):
+    """BatchNormReluDx of dy + other; inputs (dy, other, x, g, b, mean, var), outputs (dx, dg, db)."""
+
+    eps: float = 1e-5
+
+    in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """As x, and two numbers a channel."""
+        dy, other, *rest = inputs
+        _same(dy, other)
+        return BatchNormReluDx(self.eps).infer(dy, *rest)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """Add, then as it does."""
+        dy, other, *rest = inputs
+        return BatchNormReluDx(self.eps).reference(np.asarray(dy + other), *rest)
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each element once, with two sums."""
+        return Work("norm", 2 * inputs[0].size)
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """Two calls."""
+        kernel = Kernel("poet_batchnorm_relu_dx_f32", _FAMILY)
+        args: tuple[Arg, ...] = (
+            _struct(inputs[2], self.eps),
+            Raw("POET_START_ZERO"),
+            Out(0),
+            *map(In, range(2, 7)),
+        )
+        return _add(inputs[0].size, 0, 1), Call(kernel, (*args, Out(0), Out(1), Out(2)))
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """As without a sum."""
+        return tuple(
+            Example(cls(), (f32(*s), f32(*s), f32(*s), f32(s[1]), f32(s[1]), f32(s[1]), _var(s[1])))
+            for s in _SHAPES
+        )
+
+
+@dataclass(frozen=True)
+class BatchNormAddReluDxOfSum(Op):
+    """BatchNormAddReluDx of dy + other; inputs (dy, other, y, x, g, mean, var), outputs (dx, dg, db, ds)."""
+
+    eps: float = 1e-5
+
+    in_place: ClassVar[Ints] = (0, 1)
+    rows: ClassVar[bool] = True
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """As x, two numbers a channel, as x."""
+        dy, other, *rest = inputs
+        _same(dy, other)
+        return BatchNormAddReluDx(self.eps).infer(dy, *rest)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """Add, then as it does."""
+        dy, other, *rest = inputs
+        return BatchNormAddReluDx(self.eps).reference(np.asarray(dy + other), *rest)
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each element once, with two sums."""
+        return Work("norm", 2 * inputs[0].size)
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """Two calls."""
+        kernel = Kernel("poet_batchnorm_add_relu_dx_f32", _FAMILY)
+        args: tuple[Arg, ...] = (
+            _struct(inputs[3], self.eps),
+            Raw("POET_START_ZERO"),
+            Out(0),
+            *map(In, range(2, 7)),
+        )
+        return _add(inputs[0].size, 0, 1), Call(kernel, (*args, *map(Out, range(4))))
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """As without a sum."""
+        return tuple(
+            Example(cls(), (f32(*s), f32(*s), f32(*s), f32(*s), f32(s[1]), f32(s[1]), _var(s[1])))
+            for s in _SHAPES
+        )
+
+
+@dataclass(frozen=True)
+class ReluDxOfSum(Op):
+    """dx = y <= 0 ? 0 : dy + other, inputs (y, dy, other); also behind an Add."""
+
+    in_place: ClassVar[Ints] = (1, 2)
+    rows: ClassVar[bool] = True
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """As y."""
+        _same(*inputs)
+        return (inputs[0],)
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """Elementwise."""
+        y, dy, other = inputs
+        return (np.where(y <= 0, dy.dtype.type(0), dy + other),)
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each element once."""
+        return Work("elementwise", 2 * inputs[0].size)
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """Two calls."""
+        size = inputs[0].size
+        return (
+            _add(size, 1, 2),
+            Call(Kernel("poet_relu_dx_f32", "relu"), (size, In(0), Out(0), Out(0))),
+        )
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """As forward."""
+        return tuple(Example(cls(), (f32(*s), f32(*s), f32(*s))) for s in _SHAPES)
+
+
+def _same(*specs: Spec) -> None:
+    if len({s.shape for s in specs}) != 1:
+        raise ValueError(f"its operands are {[list(s.shape) for s in specs]}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from poetgen.graph import Node
@@ -31,14 +31,25 @@ from poetgen.op import (
 )
 from poetgen.ops.adam import AdamUpdate
 from poetgen.ops.add import Add, Mul, Sub
-from poetgen.ops.batchnorm import BatchNorm, BatchNormDg, BatchNormDx, BatchNormTrain, BatchNormTrainDx
+from poetgen.ops.batchnorm import (
+    BatchNorm,
+    BatchNormDg,
+    BatchNormDx,
+    BatchNormGradients,
+    BatchNormSums,
+    BatchNormTrain,
+    BatchNormTrainDx,
+)
 from poetgen.ops.batchnorm_relu import (
     AddRelu,
     AddReluDx,
     BatchNormAddRelu,
     BatchNormAddReluDx,
+    BatchNormAddReluDxOfSum,
     BatchNormRelu,
     BatchNormReluDx,
+    BatchNormReluDxOfSum,
+    ReluDxOfSum,
 )
 from poetgen.ops.channel_sum import ChannelSum
 from poetgen.ops.clip import Clip, ClipDx
@@ -61,7 +72,8 @@ class Pass:
     """A node's tensors of one size: inputs that are read, outputs, and inputs that are changed.
 
     ``call`` makes the C call, given the elements of a piece. ``times``: so often are operands read.
-    ``planes`` are (channels, elements of a plane) where a kernel has numbers a channel.
+    ``planes`` are (channels, elements of a plane) where a kernel has numbers a channel. ``lanes`` are
+    operands and ~results in the C function's order.
     """
 
     size: int
@@ -71,6 +83,7 @@ class Pass:
     call: Callable[[int], Call]
     times: int = 1
     planes: tuple[int, int] | None = None
+    lanes: Ints = ()
 
     @property
     def everything(self) -> Streamed:
@@ -92,18 +105,20 @@ class Pass:
                     yield mode
 
     def buffers(self, mode: Streamed) -> int:
-        """How many pieces the workspace has: poet_pass_result, line by line."""
-        operands, taken = len(mode.operands), 0
-        resident = len(self.operands) - operands
-        results = 0
-        for k in self.results:
-            if k in mode.results:
-                shares = taken < operands
-                results += not shares
-                taken += shares
-            elif resident == 0 and taken < operands:
-                operands -= 1  # it is read straight into the result's place
-        return operands + results + len(mode.updates)
+        """How many pieces the workspace has: poet_pass_operand and poet_pass_result, line by line."""
+        buffers = free = residents = 0
+        for k in self.lanes or (*self.operands, *(~k for k in self.results)):
+            if k >= 0 and k in mode.operands:
+                buffers += 1
+                free += 1
+            elif k >= 0:
+                residents += 1
+            elif free and (~k in mode.results or not residents):
+                free -= 1
+                buffers -= ~k not in mode.results  # the operand is read straight into the result's place
+            else:
+                buffers += ~k in mode.results
+        return buffers + len(mode.updates)
 
     def straight(self, mode: Streamed) -> bool:
         """Is the first operand read into the arena, where it stays?"""
@@ -287,6 +302,11 @@ def _alike(*specs: Spec) -> bool:
     return len({(s.shape, s.layout) for s in specs}) == 1 and specs[0].dtype == "f32"
 
 
+def _relu_dx_of_sum(node: Node) -> Pass | None:
+    found = _flat("relu_dx_of_sum", "relu", (0, 1, 2))(node)
+    return None if found is None else replace(found, lanes=(1, 2, ~0, 0))
+
+
 def _clip(node: Node) -> Pass | None:
     assert isinstance(node.op, Clip)
     if node.op.low is None or node.op.high is None:
@@ -302,7 +322,9 @@ def _clip_dx(node: Node) -> Pass | None:
     return _elementwise(node.out_specs[0].size, "clip_dx", "clip", node.op.bounds(), (0, 1))
 
 
-def _norm(name: str, operands: Ints, args: Sequence[Arg], times: int = 1) -> Callable[[Node], Pass | None]:
+def _norm(
+    name: str, operands: Ints, args: Sequence[Arg], times: int = 1, lanes: Ints = ()
+) -> Callable[[Node], Pass | None]:
     """Batch norm: ``args`` are those after the struct."""
 
     def describe_norm(node: Node) -> Pass | None:
@@ -323,7 +345,7 @@ def _norm(name: str, operands: Ints, args: Sequence[Arg], times: int = 1) -> Cal
             )
             return _call(name, "batchnorm", (s, *args))
 
-        return Pass(x.size, operands, results, (), call, times, (channels, size))
+        return Pass(x.size, operands, results, (), call, times, (channels, size), lanes)
 
     return describe_norm
 
@@ -441,6 +463,25 @@ _MAKERS: dict[type[Op], Callable[[Node], Pass | None]] = {
         "batchnorm_add_relu_dx",
         (0, 1, 2),
         (*map(StreamIn, (0, 1, 2)), *_at(3, 4, 5), StreamOut(0), Out(1), Out(2), StreamOut(3)),
+    ),
+    BatchNormSums: _norm("batchnorm_sums", (0, 1), (StreamIn(0), StreamIn(1), *_at(2, 3), Out(0), Out(1))),
+    BatchNormGradients: _norm(
+        "batchnorm_gradients",
+        (0, 1),
+        (StreamIn(0), StreamIn(1), *_at(2, 3, 4), StreamOut(0), Out(1), Out(2)),
+    ),
+    ReluDxOfSum: _relu_dx_of_sum,
+    BatchNormReluDxOfSum: _norm(
+        "batchnorm_relu_dx_of_sum",
+        (0, 1, 2),
+        (*map(StreamIn, (0, 1, 2)), *_at(3, 4, 5, 6), StreamOut(0), Out(1), Out(2)),
+        lanes=(0, 1, ~0, 2),
+    ),
+    BatchNormAddReluDxOfSum: _norm(
+        "batchnorm_add_relu_dx_of_sum",
+        (0, 1, 2, 3),
+        (*map(StreamIn, (0, 1, 2, 3)), *_at(4, 5, 6), StreamOut(0), Out(1), Out(2), StreamOut(3)),
+        lanes=(0, 1, ~0, 2, 3, ~3),
     ),
     ChannelSum: _channel_sum,
     Mean: _mean,

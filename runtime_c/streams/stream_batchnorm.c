@@ -2,6 +2,7 @@
  * kernels'. */
 #include "poet/streams/stream_batchnorm.h"
 
+#include "poet/kernels/add.h"
 #include "poet/kernels/batchnorm_relu.h"
 #include "poet/kernels/channel_sum.h"
 
@@ -84,6 +85,56 @@ int poet_stream_batchnorm_dg_f32(struct poet_pager *pager, const struct poet_str
                                   poet_piece(&p, input) + k.at, mean + k.chan, var + k.chan, dg + k.chan);
         }
         poet_pass_skip(&p);
+    }
+    return POET_OK;
+}
+
+int poet_stream_batchnorm_sums_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                   struct poet_stream dy, struct poet_stream x, const float *mean,
+                                   const float *var, float *dg, float *db, void *workspace)
+{
+    struct poet_pass p = over(pager, s, workspace);
+    const int32_t gradient = poet_pass_operand(&p, dy), input = poet_pass_operand(&p, x);
+
+    zero(s->channels, dg);
+    zero(s->channels, db);
+    POET_TRY(poet_pass_begin(&p));
+    for (; p.count > 0; poet_pass_skip(&p)) {
+        POET_TRY(poet_pass_read(&p));
+        for (struct poet_planes k = planes(&p, s, 0); k.batch > 0; k = planes(&p, s, k.end)) {
+            const struct poet_batchnorm of = part(&k, s);
+            const float *const d = poet_piece(&p, gradient) + k.at;
+            poet_batchnorm_dg_f32(&of, POET_CONTINUE, d, poet_piece(&p, input) + k.at, mean + k.chan,
+                                  var + k.chan, dg + k.chan);
+            poet_channel_sum_f32(k.batch, k.channels, k.size, POET_CONTINUE, d, db + k.chan);
+        }
+    }
+    return POET_OK;
+}
+
+int poet_stream_batchnorm_gradients_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                        struct poet_stream dy, struct poet_stream x, const float *g,
+                                        const float *mean, const float *var, struct poet_stream dx, float *dg,
+                                        float *db, void *workspace)
+{
+    struct poet_pass p = over(pager, s, workspace);
+    const int32_t gradient = poet_pass_operand(&p, dy), input = poet_pass_operand(&p, x);
+    const int32_t to = poet_pass_result(&p, dx);
+
+    zero(s->channels, dg);
+    zero(s->channels, db);
+    POET_TRY(poet_pass_begin(&p));
+    while (p.count > 0) {
+        POET_TRY(poet_pass_read(&p));
+        for (struct poet_planes k = planes(&p, s, 0); k.batch > 0; k = planes(&p, s, k.end)) {
+            const struct poet_batchnorm of = part(&k, s);
+            const float *const d = poet_piece(&p, gradient) + k.at;
+            poet_batchnorm_dg_f32(&of, POET_CONTINUE, d, poet_piece(&p, input) + k.at, mean + k.chan,
+                                  var + k.chan, dg + k.chan);
+            poet_channel_sum_f32(k.batch, k.channels, k.size, POET_CONTINUE, d, db + k.chan);
+            poet_batchnorm_dx_f32(&of, d, g + k.chan, var + k.chan, poet_piece(&p, to) + k.at);
+        }
+        POET_TRY(poet_pass_write(&p));
     }
     return POET_OK;
 }
@@ -207,6 +258,12 @@ int poet_stream_batchnorm_add_relu_f32(struct poet_pager *pager, const struct po
     return POET_OK;
 }
 
+/* In the place of lane `to`: the sum of two gradients. */
+static void add_up(const struct poet_pass *p, int32_t gradient, int32_t other, int32_t to)
+{
+    poet_add_f32((size_t)p->count, poet_piece(p, gradient), poet_piece(p, other), poet_piece(p, to));
+}
+
 int poet_stream_batchnorm_relu_dx_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
                                       struct poet_stream dy, struct poet_stream x, const float *g,
                                       const float *b, const float *mean, const float *var,
@@ -226,6 +283,33 @@ int poet_stream_batchnorm_relu_dx_f32(struct poet_pager *pager, const struct poe
             poet_batchnorm_relu_dx_f32(&of, POET_CONTINUE, poet_piece(&p, gradient) + k.at,
                                        poet_piece(&p, input) + k.at, g + k.chan, b + k.chan, mean + k.chan,
                                        var + k.chan, poet_piece(&p, to) + k.at, dg + k.chan, db + k.chan);
+        }
+        POET_TRY(poet_pass_write(&p));
+    }
+    return POET_OK;
+}
+
+int poet_stream_batchnorm_relu_dx_of_sum_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                             struct poet_stream dy, struct poet_stream other,
+                                             struct poet_stream x, const float *g, const float *b,
+                                             const float *mean, const float *var, struct poet_stream dx,
+                                             float *dg, float *db, void *workspace)
+{
+    struct poet_pass p = over(pager, s, workspace);
+    const int32_t first = poet_pass_operand(&p, dy), second = poet_pass_operand(&p, other);
+    const int32_t to = poet_pass_result(&p, dx), input = poet_pass_operand(&p, x);
+
+    zero(s->channels, dg);
+    zero(s->channels, db);
+    POET_TRY(poet_pass_begin(&p));
+    while (p.count > 0) {
+        POET_TRY(poet_pass_read(&p));
+        add_up(&p, first, second, to);
+        for (struct poet_planes k = planes(&p, s, 0); k.batch > 0; k = planes(&p, s, k.end)) {
+            const struct poet_batchnorm of = part(&k, s);
+            float *const at = poet_piece(&p, to) + k.at;
+            poet_batchnorm_relu_dx_f32(&of, POET_CONTINUE, at, poet_piece(&p, input) + k.at, g + k.chan,
+                                       b + k.chan, mean + k.chan, var + k.chan, at, dg + k.chan, db + k.chan);
         }
         POET_TRY(poet_pass_write(&p));
     }
@@ -254,6 +338,39 @@ int poet_stream_batchnorm_add_relu_dx_f32(struct poet_pager *pager, const struct
                                            poet_piece(&p, mask) + k.at, poet_piece(&p, input) + k.at,
                                            g + k.chan, mean + k.chan, var + k.chan, poet_piece(&p, to) + k.at,
                                            dg + k.chan, db + k.chan, poet_piece(&p, other) + k.at);
+        }
+        POET_TRY(poet_pass_write(&p));
+    }
+    return POET_OK;
+}
+
+int poet_stream_batchnorm_add_relu_dx_of_sum_f32(struct poet_pager *pager,
+                                                 const struct poet_stream_batchnorm *s,
+                                                 struct poet_stream dy, struct poet_stream other,
+                                                 struct poet_stream y, struct poet_stream x, const float *g,
+                                                 const float *mean, const float *var, struct poet_stream dx,
+                                                 float *dg, float *db, struct poet_stream ds,
+                                                 void *workspace)
+{
+    struct poet_pass p = over(pager, s, workspace);
+    const int32_t first = poet_pass_operand(&p, dy), second = poet_pass_operand(&p, other);
+    const int32_t to = poet_pass_result(&p, dx);
+    const int32_t mask = poet_pass_operand(&p, y), input = poet_pass_operand(&p, x);
+    const int32_t shortcut = poet_pass_result(&p, ds);
+
+    zero(s->channels, dg);
+    zero(s->channels, db);
+    POET_TRY(poet_pass_begin(&p));
+    while (p.count > 0) {
+        POET_TRY(poet_pass_read(&p));
+        add_up(&p, first, second, to);
+        for (struct poet_planes k = planes(&p, s, 0); k.batch > 0; k = planes(&p, s, k.end)) {
+            const struct poet_batchnorm of = part(&k, s);
+            float *const at = poet_piece(&p, to) + k.at;
+            poet_batchnorm_add_relu_dx_f32(&of, POET_CONTINUE, at, poet_piece(&p, mask) + k.at,
+                                           poet_piece(&p, input) + k.at, g + k.chan, mean + k.chan,
+                                           var + k.chan, at, dg + k.chan, db + k.chan,
+                                           poet_piece(&p, shortcut) + k.at);
         }
         POET_TRY(poet_pass_write(&p));
     }

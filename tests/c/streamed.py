@@ -1,8 +1,8 @@
 """Run a streamed variant as the program would: its own C call, on an emulated device that counts.
 
-Run as a program (``streamed.py SEED CASES``) with the address sanitizer preloaded, it draws random nodes,
-sets of tensors in the store and pieces, and compares with the reference bit for bit, bytes and calls with the
-variant's; then a call of the device fails.
+Run as a program (``streamed.py SEED CASES [SOURCE.c ...]``) with the address sanitizer preloaded, it draws
+random nodes, sets of tensors in the store and pieces, and compares with the reference bit for bit, bytes and
+calls with the variant's; then a call of the device fails.
 """
 
 from __future__ import annotations
@@ -42,14 +42,25 @@ from poetgen.op import (
 )
 from poetgen.ops.adam import AdamUpdate
 from poetgen.ops.add import Add, Mul, Sub
-from poetgen.ops.batchnorm import BatchNorm, BatchNormDg, BatchNormDx, BatchNormTrain, BatchNormTrainDx
+from poetgen.ops.batchnorm import (
+    BatchNorm,
+    BatchNormDg,
+    BatchNormDx,
+    BatchNormGradients,
+    BatchNormSums,
+    BatchNormTrain,
+    BatchNormTrainDx,
+)
 from poetgen.ops.batchnorm_relu import (
     AddRelu,
     AddReluDx,
     BatchNormAddRelu,
     BatchNormAddReluDx,
+    BatchNormAddReluDxOfSum,
     BatchNormRelu,
     BatchNormReluDx,
+    BatchNormReluDxOfSum,
+    ReluDxOfSum,
 )
 from poetgen.ops.channel_sum import ChannelSum
 from poetgen.ops.clip import Clip, ClipDx
@@ -88,19 +99,19 @@ class Stream(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), ("sector", ctypes.c_uint32)]
 
 
+INSTEAD: dict[str, Path] = {}
+"""Sources of nests to take instead of the runtime's."""
+
+
 @functools.cache
 def library(sanitize: bool) -> ctypes.CDLL:
     """All nests, an emulated device and the kernels."""
-    return build(Path(_folder().name) / f"streams{'.san' if sanitize else ''}.so", sanitize, {})
-
-
-def build(out: Path, sanitize: bool, instead: dict[str, Path]) -> ctypes.CDLL:
-    """Compile and load; ``instead`` of some sources of nests others."""
+    out = Path(_folder().name) / f"streams{'.san' if sanitize else ''}.so"
     runtime = ROOT / "runtime_c"
     sources = [
         Path(__file__).parent / "device.c",
         runtime / "blockdev" / "emulated.c",
-        *(instead.get(name, runtime / "streams" / f"{name}.c") for name in STREAMS),
+        *(INSTEAD.get(name, runtime / "streams" / f"{name}.c") for name in STREAMS),
         *(runtime / "kernels" / f"{name}.c" for name in KERNELS),
     ]
     command = ["gcc", *FLAGS, *(SANITIZE if sanitize else ()), "-shared", "-fPIC", *map(str, sources)]
@@ -291,15 +302,6 @@ def draw(rng: random.Random, shape: tuple[int, ...], zeros: bool) -> Array:
     return np.asarray(np.where((kind & 1 == 1) & (values == 0), np.float32(-0.0), values), np.float32)
 
 
-NORMS = (
-    BatchNorm,
-    BatchNormDx,
-    BatchNormDg,
-    BatchNormTrain,
-    BatchNormTrainDx,
-    BatchNormRelu,
-    BatchNormReluDx,
-)
 VECTORS: dict[type[Op], str] = {
     BatchNorm: "xgbmv",
     BatchNormDx: "xgv",
@@ -310,13 +312,17 @@ VECTORS: dict[type[Op], str] = {
     BatchNormReluDx: "xxgbmv",
     BatchNormAddRelu: "xgbmvx",
     BatchNormAddReluDx: "xxxgmv",
+    BatchNormSums: "xxmv",
+    BatchNormGradients: "xxgmv",
+    BatchNormReluDxOfSum: "xxxgbmv",
+    BatchNormAddReluDxOfSum: "xxxxgmv",
 }
 """Operands of x's size, and those with a number a channel; v is a variance."""
 
 
 def elementwise() -> list[tuple[Op, int]]:
     binary: list[Op] = [ReluDx(), AddReluDx(), Add(), Sub(), Mul(), AddRelu(), ClipDx(-0.5, 0.25)]
-    return [(Relu(), 1), (Clip(-0.5, 0.25), 1), *((op, 2) for op in binary)]
+    return [(Relu(), 1), (Clip(-0.5, 0.25), 1), *((op, 2) for op in binary), (ReluDxOfSum(), 3)]
 
 
 def random_node(rng: random.Random) -> tuple[Node, tuple[Array, ...]]:
@@ -328,7 +334,7 @@ def random_node(rng: random.Random) -> tuple[Node, tuple[Array, ...]]:
     x = Spec(shape, layout="rows" if rows else "dense")
     if rng.random() < 0.25:
         return random_pool(rng)
-    kind = rng.choice(("norm", "norm", "flat", "flat", "sum", "mean", "mean_dx", "update"))
+    kind = rng.choice((*["norm"] * 6, *["flat"] * 4, "sum", "mean", "mean_dx", "update", "update"))
     if kind == "norm":
         cls = rng.choice(tuple(VECTORS))
         if cls is BatchNormTrain and x.size == c:
@@ -478,5 +484,6 @@ def random_cases(seed: int, count: int, sanitize: bool = False) -> dict[str, int
 
 
 if __name__ == "__main__":
+    INSTEAD.update((Path(p).stem, Path(p)) for p in sys.argv[3:])
     for name, times in sorted(random_cases(int(sys.argv[1]), int(sys.argv[2]), sanitize=True).items()):
         print(name, times)

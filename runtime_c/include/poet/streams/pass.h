@@ -8,7 +8,7 @@
 
 #include "poet/streams/stream.h"
 
-enum { POET_LANES = 5 };
+enum { POET_LANES = 6 };
 
 struct poet_lane {
     float *at;          /* the tensor in the arena, or a buffer */
@@ -25,9 +25,9 @@ struct poet_pass {
     struct poet_lane lane[POET_LANES];
 };
 
-/* First the lanes, each given as its number: operands, then results, of which an element may be made from
- * the same elements of all operands only. What an update changes is read in one place of the store and
- * written in another. */
+/* First the lanes, each given as its number. A result is made in the place of an operand before it, so an
+ * element of it may need the same elements of the operands only. What an update changes is read in one
+ * place of the store and written in another. */
 struct poet_pass poet_pass(struct poet_pager *pager, int32_t size, int32_t piece, void *workspace);
 int32_t poet_pass_operand(struct poet_pass *p, struct poet_stream x);
 int32_t poet_pass_result(struct poet_pass *p, struct poet_stream y);

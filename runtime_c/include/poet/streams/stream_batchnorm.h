@@ -23,6 +23,17 @@ int poet_stream_batchnorm_dg_f32(struct poet_pager *pager, const struct poet_str
                                  struct poet_stream dy, struct poet_stream x, const float *mean,
                                  const float *var, float *dg, void *workspace);
 
+/* dg, and db = sum of dy */
+int poet_stream_batchnorm_sums_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                   struct poet_stream dy, struct poet_stream x, const float *mean,
+                                   const float *var, float *dg, float *db, void *workspace);
+
+/* dx, dg and db */
+int poet_stream_batchnorm_gradients_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                        struct poet_stream dy, struct poet_stream x, const float *g,
+                                        const float *mean, const float *var, struct poet_stream dx, float *dg,
+                                        float *db, void *workspace);
+
 /* Three passes over x: for the mean, for the variance, for y. */
 int poet_stream_batchnorm_train_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
                                     struct poet_stream x, const float *g, const float *b,
@@ -52,6 +63,21 @@ int poet_stream_batchnorm_add_relu_dx_f32(struct poet_pager *pager, const struct
                                           const float *g, const float *mean, const float *var,
                                           struct poet_stream dx, float *dg, float *db, struct poet_stream ds,
                                           void *workspace);
+
+/* The gradients of dy + other. */
+int poet_stream_batchnorm_relu_dx_of_sum_f32(struct poet_pager *pager, const struct poet_stream_batchnorm *s,
+                                             struct poet_stream dy, struct poet_stream other,
+                                             struct poet_stream x, const float *g, const float *b,
+                                             const float *mean, const float *var, struct poet_stream dx,
+                                             float *dg, float *db, void *workspace);
+
+int poet_stream_batchnorm_add_relu_dx_of_sum_f32(struct poet_pager *pager,
+                                                 const struct poet_stream_batchnorm *s,
+                                                 struct poet_stream dy, struct poet_stream other,
+                                                 struct poet_stream y, struct poet_stream x, const float *g,
+                                                 const float *mean, const float *var, struct poet_stream dx,
+                                                 float *dg, float *db, struct poet_stream ds,
+                                                 void *workspace);
 
 /* As in stream_add.h. */
 int poet_stream_add_relu_f32(struct poet_pager *pager, int32_t size, int32_t piece, struct poet_stream a,

@@ -11,4 +11,9 @@ int poet_stream_relu_f32(struct poet_pager *pager, int32_t size, int32_t piece, 
 int poet_stream_relu_dx_f32(struct poet_pager *pager, int32_t size, int32_t piece, struct poet_stream y,
                             struct poet_stream dy, struct poet_stream dx, void *workspace);
 
+/* dx = y <= 0 ? 0 : dy + other */
+int poet_stream_relu_dx_of_sum_f32(struct poet_pager *pager, int32_t size, int32_t piece,
+                                   struct poet_stream y, struct poet_stream dy, struct poet_stream other,
+                                   struct poet_stream dx, void *workspace);
+
 #endif
