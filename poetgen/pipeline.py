@@ -23,6 +23,7 @@ from poetgen.autodiff import (
     inference_only,
     trainable,
 )
+from poetgen.autodiff.fused_passes import fuse_passes
 from poetgen.autodiff.fused_updates import fuse_updates
 from poetgen.boards import board
 from poetgen.cost import Budget, CostedGraph, aligned, cost
@@ -124,8 +125,8 @@ def priced(model: Model, options: Options) -> CostedGraph:
 
 
 def streamable(training: TrainingGraph) -> TrainingGraph:
-    """The form that streams best: images by rows, a weight's gradient fused with its update."""
-    return to_rows(fuse_updates(training))
+    """The form that streams best: images by rows, gradients fused with updates and with each other."""
+    return to_rows(fuse_passes(fuse_updates(training)))
 
 
 def costed_graph(training: TrainingGraph, options: Options, streaming: bool = False) -> CostedGraph:
