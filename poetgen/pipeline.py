@@ -25,6 +25,7 @@ from poetgen.autodiff import (
 )
 from poetgen.autodiff.fused_passes import fuse_passes
 from poetgen.autodiff.fused_updates import fuse_updates
+from poetgen.autodiff.sparse_updates import sparse_updates
 from poetgen.boards import board
 from poetgen.cost import Budget, CostedGraph, aligned, cost
 from poetgen.emit import MARKER, SourceTree, emit
@@ -96,7 +97,7 @@ def read_model(options: Options) -> Model:
 
 def training_graph(model: Model, options: Options) -> TrainingGraph:
     """Differentiate as the options say."""
-    return differentiate(
+    training = differentiate(
         model,
         loss=options.loss,
         optimizer=_optimizer(options),
@@ -105,6 +106,7 @@ def training_graph(model: Model, options: Options) -> TrainingGraph:
         output=options.output,
         bn=options.bn,
     )
+    return sparse_updates(training)
 
 
 def priced(model: Model, options: Options) -> CostedGraph:

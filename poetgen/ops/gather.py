@@ -23,6 +23,7 @@ from poetgen.op import (
     Struct,
     Value,
     Work,
+    Workspace,
     f32,
 )
 from poetgen.ops.move import Slice
@@ -189,4 +190,62 @@ class GatherDx(Op):
             assert isinstance(e.op, Gather)
             (y,) = e.op.reference(table, ids)
             found.append(Example(cls(e.op.axis, table.shape), (f32(*y.shape), ids)))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class GatherSgd(Op):
+    """GatherDx and plain SGD in one: only rows that an id names change; inputs (table, dy, ids, lr).
+
+    The bits are those of the two: a row that nobody names has the gradient +0. Made by poetgen.autodiff.
+    """
+
+    axis: int
+
+    mutates: ClassVar[Ints] = (0,)
+    recomputable: ClassVar[bool] = False
+
+    def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
+        """No output: the table changes in place."""
+        table, dy, ids, lr = inputs
+        (y,) = Gather(self.axis).infer(table, ids)
+        if y.shape != dy.shape or lr.size != 1:
+            raise ValueError(f"dy is {list(dy.shape)}, not {list(y.shape)}, or lr is no number")
+        return ()
+
+    def reference(self, *inputs: Array) -> tuple[Array, ...]:
+        """The new table."""
+        table, dy, ids, lr = inputs
+        (dx,) = GatherDx(self.axis, table.shape).reference(dy, ids)
+        named = np.unique(_rows(ids, _sizes(self.axis, table.shape)[1]))
+        at = (slice(None),) * (self.axis % table.ndim) + (named[named >= 0],)
+        new = table.copy()
+        new[at] = table[at] - lr * dx[at]
+        return (new,)
+
+    def work(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> Work:
+        """Each position's elements, and a search for its like."""
+        _, dy, ids, _ = inputs
+        return Work("elementwise", 2 * dy.size + ids.size * ids.size)
+
+    def workspace_bytes(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> int:
+        """One row's gradient."""
+        return 4 * _sizes(self.axis, inputs[0].shape)[2]
+
+    def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
+        """One call."""
+        s = _struct(self.axis, inputs[0].shape, inputs[2])
+        kernel = Kernel("poet_gather_sgd_f32", _FAMILY)
+        return (Call(kernel, (s, In(3), In(1), In(2), Workspace(), In(0))),)
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Gather's."""
+        lr = np.array(0.1, np.float32)
+        found = []
+        for e in Gather.examples():
+            table, ids = e.arrays()
+            assert isinstance(e.op, Gather)
+            (y,) = e.op.reference(table, ids)
+            found.append(Example(cls(e.op.axis), (f32(*table.shape), f32(*y.shape), ids, lr)))
         return tuple(found)

@@ -48,3 +48,35 @@ void poet_gather_dx_f32(const struct poet_gather *s, const float *dy, const int3
         dx += s->rows * s->inner;
     }
 }
+
+/* Whether an id before number i names its row. */
+static int32_t seen(const struct poet_gather *s, const int32_t *id, int32_t i)
+{
+    for (int32_t j = 0; j < i; j++) {
+        if (row(s, id[j]) == row(s, id[i])) return 1;
+    }
+    return 0;
+}
+
+void poet_gather_sgd_f32(const struct poet_gather *s, float lr, const float *dy, const int32_t *id,
+                         float *work, float *x)
+{
+    for (int32_t i = 0; i < s->ids; i++) {
+        const int32_t r = row(s, id[i]);
+
+        if (r < 0 || seen(s, id, i)) continue;
+        for (int32_t t = 0; t < s->tables; t++) {
+            const float *from = dy + (t * s->ids + i) * s->inner;
+            float *const to = x + (t * s->rows + r) * s->inner;
+
+            memset(work, 0, (size_t)s->inner * sizeof *work);
+            for (int32_t j = i; j < s->ids; j++) {
+                const int32_t n = row(s, id[j]) == r ? s->inner : 0;
+
+                for (int32_t k = 0; k < n; k++) work[k] += from[k];
+                from += s->inner;
+            }
+            for (int32_t k = 0; k < s->inner; k++) to[k] = to[k] - lr * work[k];
+        }
+    }
+}

@@ -15,4 +15,8 @@ void poet_gather_f32(const struct poet_gather *s, const float *x, const int32_t 
 /* dx[table][r] = sum from +0, i ascending, of dy[table][i] where id[i] is r */
 void poet_gather_dx_f32(const struct poet_gather *s, const float *dy, const int32_t *id, float *dx);
 
+/* x[table][r] -= lr (that gradient), for the rows that an id names. work: one row. */
+void poet_gather_sgd_f32(const struct poet_gather *s, float lr, const float *dy, const int32_t *id,
+                         float *work, float *x);
+
 #endif
