@@ -1,7 +1,7 @@
 """Choose a schedule. In: CostedGraph, strategy, time limit. Out: Schedule, judged.
 
-The planner goes from recompute depth 0 upwards, each depth starting from the best so far, so that it can
-stop at any time; no schedule that it gives is worse than a baseline that fits.
+The planner goes from recompute depth 0 to the asked one, each depth starting from the best so far, so that
+it can stop at any time; no schedule that it gives is worse than a baseline that fits.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Plan:
         proof: Outcome | None = None
         proven_depth = 0
         infeasible = False
-        for d in range(self.depth + 1):
+        for d in self._depths():
             left = self.time_limit_s - (time.monotonic() - began)
             if left <= 0.05 and d:
                 break
@@ -113,6 +113,10 @@ class _Plan:
             "gap" if finished else "time",
         )
         return self._done(best, solved, spent_s)
+
+    def _depths(self) -> tuple[int, ...]:
+        """Depths to solve: the asked one takes the time, those before it only give it a start."""
+        return tuple(dict.fromkeys((0, 1, self.depth) if self.depth > 2 else (0, self.depth)))
 
     def _solve(self, depth: int, limit_s: float, gap: float, start: Schedule | None) -> Outcome:
         """One depth, its schedule replayed by the judge."""

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from poetgen.cost import Cost, CostedGraph, Variant
 from poetgen.errors import FitError
-from poetgen.schedule import Compute, check, keep_all_bytes, min_ram, plan
+from poetgen.schedule import Compute, check, keep_all_bytes, milp, min_ram, plan
 from poetgen.schedule.baselines import BASELINES
+from poetgen.schedule.cuts import cuts
 from poetgen.schedule.facts import Facts
 from poetgen.schedule.gaps import Floats, Lp, build, recomputes
 from poetgen.schedule.milp import solve
@@ -192,6 +193,47 @@ def test_variants_are_chosen_by_cost_and_by_room(seed: int) -> None:
         assert outcome.schedule.solved.status == "optimal"
     plenty = plan(with_ram(costed, keep_all_bytes(costed)))
     assert {a.variant for a in plenty.actions if isinstance(a, Compute)} == {0}
+
+
+@settings(max_examples=80, deadline=None)
+@given(seeds, sizes, st.integers(1, 4), st.integers(0, 1000))
+def test_no_schedule_violates_a_cut(seed: int, layers: int, depth: int, point: int) -> None:
+    costed = random_net(seed, layers).costed()
+    model = build(Facts(costed), depth, min_ram(costed).arena_bytes)
+    rows = []
+    for k in range(4):  # rows from anywhere: the relaxation's solutions are of no special kind
+        separation = cuts(model)
+        assert separation is not None
+        rows += separation.separate(np.random.default_rng(point + k).random(model.lp.columns) ** 3)
+    for name in ("keep_all", "page_all"):
+        schedule = BASELINES[name](costed)
+        assert schedule is not None
+        x = model.solution(schedule)
+        assert x is not None
+        assert all(x[list(r.columns)] @ np.array(r.factors) >= r.low - 1e-9 for r in rows)
+
+
+@pytest.mark.parametrize("seed", range(150, 162))
+def test_the_optimum_with_recomputes_violates_no_cut_and_needs_none(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costed = between(random_net(seed, 5 + seed % 5).costed(), 0.15)
+    monkeypatch.setattr(milp, "CUTS_FROM_DEPTH", 99)
+    plain = solve(costed, 3, 30, gap=0.0)
+    monkeypatch.setattr(milp, "CUTS_FROM_DEPTH", 0)
+    tightened = solve(costed, 3, 30, gap=0.0)
+    assert plain.value == pytest.approx(tightened.value, rel=1e-6)
+    assert plain.schedule is not None
+    model = build(Facts(costed), 3, costed.arena_budget_bytes)
+    separation = cuts(model)
+    x = model.solution(plain.schedule)
+    assert separation is not None
+    assert x is not None
+    assert separation.separate(x) == []
+    rng = np.random.default_rng(seed)
+    rows = [r for _ in range(8) for r in separation.separate(x * rng.random(len(x)))]
+    assert rows
+    assert all(x[list(r.columns)] @ np.array(r.factors) >= r.low - 1e-9 for r in rows)
 
 
 # The optimum by exhaustion
