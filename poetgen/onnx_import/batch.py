@@ -294,6 +294,16 @@ def _same_size(node: TypedNode, along: tuple[Along | None, ...]) -> Along:
     return a
 
 
+def _expand(node: TypedNode, along: tuple[Along | None, ...]) -> Along:
+    """The batch is not what is repeated."""
+    a = _first(node, along)
+    x, y = node.in_specs[0].shape, node.out_specs[0].shape
+    axis = a.axis + len(y) - len(x)
+    if y[axis] != x[a.axis] or x[a.axis] == 1:
+        raise _NotProvenError("it may repeat the batch")
+    return Along(axis, a.per_sample)
+
+
 def _gather(node: TypedNode, along: tuple[Along | None, ...]) -> Along:
     """Rows of a table by a batch of indices, or a fixed index within each sample."""
     axis = int(node.raw.attributes.get("axis", 0)) % max(1, len(node.in_specs[0].shape))
@@ -314,7 +324,7 @@ _RULES: dict[str, Rule] = {
         (
             "Add Sub Mul Div Pow Relu LeakyRelu PRelu Sigmoid HardSigmoid Tanh Erf Sqrt Exp Log "
             "Neg Abs Clip Gelu Dropout Identity Cast Max Min Sum Where Reciprocal Equal Softplus Elu "
-            "HardSwish Less Greater Not And Or"
+            "HardSwish Less LessOrEqual Greater GreaterOrEqual Not And Or"
         ).split(),
         _elementwise,
     ),
@@ -333,5 +343,6 @@ _RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "Transpose": _transpose,
     "Concat": _concat,
+    "Expand": _expand,
     "Gather": _gather,
 }

@@ -51,13 +51,13 @@ class Block:
         return cls(at, tuple(s * n for s, n in zip(steps, strides, strict=True)))
 
 
-def _copy(sizes: Ints, x: Block, y: Block, source: Arg, target: Arg) -> Call:
+def _copy(sizes: Ints, x: Block, y: Block, source: Arg, target: Arg, symbol: str = "poet_move_f32") -> Call:
     walked, x_steps, y_steps = collapse(sizes, x.steps, y.steps)
     fields = [(f"size{k}", n) for k, n in enumerate(walked)]
     fields += [(f"x{k}", n) for k, n in enumerate(x_steps)]
     fields += [(f"y{k}", n) for k, n in enumerate(y_steps)]
     struct = Struct("struct poet_move", (*fields, ("x_at", x.at), ("y_at", y.at)))
-    return Call(Kernel("poet_move_f32", _FAMILY), (struct, source, target))
+    return Call(Kernel(symbol, _FAMILY), (struct, source, target))
 
 
 def _fill(size: int, value: float, target: Arg) -> Call:
@@ -577,7 +577,7 @@ class SplitDx(_Moving, Op):
 
 @dataclass(frozen=True)
 class Expand(_Moving, Op):
-    """x broadcast with a shape."""
+    """x broadcast with a shape; numbers, or conditions."""
 
     shape: Ints
 
@@ -586,17 +586,20 @@ class Expand(_Moving, Op):
     def infer(self, *inputs: Spec) -> tuple[Spec, ...]:
         """Both broadcast, as in numpy."""
         (x,) = inputs
-        _floats(x)
+        if x.dtype == "i32":
+            raise ValueError("it moves i32, not float32 or conditions")
         try:
             shape = tuple(np.broadcast_shapes(x.shape, self.shape))
         except ValueError:
             raise ValueError(f"{list(x.shape)} does not broadcast with {list(self.shape)}") from None
-        self._call(x.shape, shape)
-        return (Spec(shape),)
+        y = Spec(shape, x.dtype)
+        self._call(x, y)  # refuses what four loops cannot walk
+        return (y,)
 
     @staticmethod
-    def _call(x: Ints, y: Ints) -> Call:
-        return _copy(y, Block(0, broadcast_to(x, y)), Block(0, row_major(y)), In(0), Out(0))
+    def _call(x: Spec, y: Spec) -> Call:
+        source, target = Block(0, broadcast_to(x.shape, y.shape)), Block(0, row_major(y.shape))
+        return _copy(y.shape, source, target, In(0), Out(0), f"poet_move_{x.dtype}")
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         """Copies."""
@@ -605,7 +608,7 @@ class Expand(_Moving, Op):
 
     def calls(self, inputs: Sequence[Spec], outputs: Sequence[Spec]) -> tuple[Call, ...]:
         """One call."""
-        return (self._call(inputs[0].shape, outputs[0].shape),)
+        return (self._call(inputs[0], outputs[0]),)
 
     def gradient(
         self,
@@ -634,8 +637,9 @@ class Expand(_Moving, Op):
 
     @classmethod
     def examples(cls) -> tuple[Example, ...]:
-        """Inner, outer, alternating; fewer and more axes; nothing to do."""
-        return tuple(
+        """Inner, outer, alternating; fewer and more axes; nothing to do; conditions."""
+        condition = np.array([[1], [0], [1]], np.uint8)
+        return Example(cls((2, 3, 2)), (condition,)), *(
             Example(cls(to), (f32(*x),))
             for x, to in (
                 ((3,), (2, 3)),

@@ -389,6 +389,28 @@ def test_a_transpose_that_is_read_elsewhere_stays(tmp_path: Path) -> None:
     assert_agrees_with_onnxruntime(path)
 
 
+def test_a_mask_of_integers_chooses_at_run_time(tmp_path: Path) -> None:
+    """As PyTorch exports masked_fill(mask == 0, -1e9)."""
+    nodes = [
+        node("Equal", ("mask", "zero"), ("m",)),
+        node("Unsqueeze", ("m", "axis"), ("m3",)),
+        node("Expand", ("m3", "shape"), ("hidden",)),
+        node("Where", ("hidden", "low", "x"), ("s",)),
+        node("Softmax", ("s",), ("y",), axis=-1),
+    ]
+    constants = {
+        "zero": np.array(0, np.int64),
+        "axis": np.array([1], np.int64),
+        "shape": np.array([2, 3, 4], np.int64),
+        "low": np.array(-1e9, np.float32),
+    }
+    path = save(tmp_path, nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, constants)
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_value_info("mask", TensorProto.INT64, (2, 4)))
+    onnx.save(model, path)
+    assert_agrees_with_onnxruntime(path)
+
+
 @pytest.mark.parametrize("op", ["Sum", "Max", "Min"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_any_number_of_operands_is_a_chain_of_pairs(tmp_path: Path, op: str, count: int) -> None:
@@ -434,15 +456,21 @@ def test_an_attribute_that_nobody_reads_is_refused(tmp_path: Path, op_type: str)
         "Pad": {"p": np.array([0, 0, 1, 1] * 2, np.int64)},
         "Pow": {"k": np.array(2, np.float32)},
         "ConvTranspose": {"w": array(3, 2, 2, 2)},
-        **{op: {"w": array(4)} for op in ("Add", "Sub", "Mul", "Div")},
+        **{op: {"w": array(4)} for op in "Add Sub Mul Div Equal".split()},
+        **{op: {"w": array(4)} for op in "Less LessOrEqual Greater GreaterOrEqual".split()},
+        **{op: {"w": np.array([True, False, True, True])} for op in ("And", "Or")},
     }.get(op_type, {})
     x_shape = (2, 4) if op_type == "Gemm" else shape
     operands = ("c", "x", "w") if op_type == "Where" else ("x", *inputs)
+    before = []
+    if op_type in ("And", "Or", "Not"):
+        before = [node("Cast", ("x",), ("b",), to=TensorProto.BOOL)]
+        operands = ("b", *inputs)
     made = node(op_type, operands, ("y",), name="it", **needed.get(op_type, {}))
-    path = save(tmp_path, [made], {"x": x_shape}, {"y": ()}, inputs)
+    path = save(tmp_path, [*before, made], {"x": x_shape}, {"y": ()}, inputs)
     import_onnx(path)  # without the attribute it imports
     made.attribute.append(helper.make_attribute("not_in_any_standard", 3))
-    message = refusal(save(tmp_path, [made], {"x": x_shape}, {"y": ()}, inputs))
+    message = refusal(save(tmp_path, [*before, made], {"x": x_shape}, {"y": ()}, inputs))
     assert "'not_in_any_standard'" in message and "'it'" in message
 
 

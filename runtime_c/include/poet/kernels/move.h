@@ -13,6 +13,7 @@ struct poet_move {
 };
 
 void poet_move_f32(const struct poet_move *s, const float *x, float *y);
+void poet_move_u8(const struct poet_move *s, const uint8_t *x, uint8_t *y);
 
 /* y = value */
 void poet_fill_f32(size_t n, float value, float *y);
