@@ -14,14 +14,15 @@ from poetgen.ops.add import Div, Mul
 
 WorkKind = Literal["elementwise", "loss"]
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 100, -100, 1e-40, 0.0, -0.0], np.float32)
-POSITIVE = np.random.default_rng(3).uniform(0.2, 4, (2, 3, 5)).astype(np.float32)
-ODD = (f32(2, 3, 5), f32(1))
+POSITIVE = np.random.default_rng(3).uniform(0.2, 4, (2, 3, 2, 5)).astype(np.float32)
+ODD = (f32(2, 3, 2, 5), f32(1))
 
 
 class Elementwise:
     """One kernel over all elements; ``kernel`` and ``family`` name it, ``numbers`` are its constants."""
 
     kernel: ClassVar[str]
+    rows: ClassVar[bool] = True
     family: ClassVar[str] = "unary"
     kind: ClassVar[WorkKind] = "elementwise"
     """loss: one exponential or so an element."""
