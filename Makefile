@@ -20,6 +20,7 @@ lint: setup      ## ruff and mypy --strict
 	$(BIN)/mypy
 
 test: lint       ## everything that is checked before a change lands (about 10 minutes on 2 cores)
+	@$(BIN)/python tools/sizes.py
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-slow: setup ## what takes longer
