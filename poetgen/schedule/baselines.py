@@ -122,6 +122,8 @@ def _finish(costed: CostedGraph, strategy: Strategy, make: Callable[[Facts], _St
     budget = costed.arena_budget_bytes
     if budget is not None and steps.peak_bytes > budget:
         return None
+    if costed.homes is not None and set(steps.resident) != costed.homes:
+        return None
     if not set(homeless) <= set(steps.resident):
         return None
     actions = prune(costed, steps.actions)
@@ -152,7 +154,8 @@ def _dies(facts: Facts, t: str, s: int) -> bool:
 
 def _page_all(facts: Facts) -> _Steps:
     pages = facts.costed.pages
-    steps = _Steps(facts, tuple(t for t in facts.persistent if t not in pages))
+    homes = facts.costed.homes or frozenset()
+    steps = _Steps(facts, tuple(t for t in facts.persistent if t not in pages or t in homes))
     last = len(facts.nodes) - 1
     for s in range(len(facts.nodes)):
         for t in facts.reads[s]:
@@ -167,7 +170,7 @@ def _page_all(facts: Facts) -> _Steps:
             if t in pages and facts.uses[t]:
                 steps.page_out(t)
         for t in facts.changes[s]:
-            if t in pages and facts.changed_at[t][-1] == s:
+            if t in pages and t not in homes and facts.changed_at[t][-1] == s:
                 steps.page_out(t)
         steps.free(
             t

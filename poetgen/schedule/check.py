@@ -158,6 +158,10 @@ class _Replay:
             if resident.count(t) > 1:
                 self.fail("resident_twice", f"{t} is named twice among the resident tensors")
             self.live[t] = self.bytes_of(t)
+        homes = self.costed.homes
+        if homes is not None and set(resident) != homes:
+            odd = min(set(resident) ^ homes)
+            self.fail("home", f"{odd} is {'not ' * (odd in homes)}in RAM between steps, against its home")
         # The store has what the step before left there: a change that is not written back in this
         # step is not written back in any, so the copy from before the step is not there either.
         changes: dict[str, int] = {}
@@ -259,6 +263,8 @@ class _Replay:
 
     def free(self, t: str) -> None:
         self.present(t, "free")
+        if t in (self.costed.homes or ()):
+            self.fail("home_left", f"{t} has its home in RAM and is freed")
         if self.changes.get(t, 0) and self.copy.get(t, -1) != self.changes[t]:
             self.fail("lost_update", f"{t} is freed after its update and before it is written back")
         self.bytes_at.append(self.resident_bytes)

@@ -48,8 +48,12 @@ def widest_node(facts: Facts) -> Floor:
 def _leanest(facts: Facts, s: int) -> Floor:
     """What node s must have in RAM in its leanest variant."""
     node = facts.nodes[s]
+    homes = facts.costed.homes or ()
     pinned = [
-        t for t, at in facts.changed_at.items() if at[0] < s < max(facts.uses[t]) and t not in facts.reads[s]
+        t
+        for t in facts.persistent
+        if t not in facts.reads[s]
+        and (t in homes or (t in facts.changed_at and facts.changed_at[t][0] < s < max(facts.uses[t])))
     ]
     floors = []
     for v in facts.costed.variants[node.name]:

@@ -154,6 +154,19 @@ def test_a_deadline_is_met_or_refused_with_the_time_that_can_be_met(seed: int) -
             assert check(plan(again)).time_s <= told
 
 
+@pytest.mark.parametrize("seed", range(170, 178))
+def test_given_homes_are_kept_and_the_floor_counts_them(seed: int) -> None:
+    costed = random_net(seed, 6).costed()
+    homes = frozenset(sorted(Facts(costed).persistent)[::2])
+    costed = replace(costed, homes=homes)
+    floor = min_ram(costed)
+    schedule = plan(with_ram(costed, floor.arena_bytes), gap=0.0)
+    assert check(schedule).peak_bytes == floor.arena_bytes
+    assert set(schedule.resident) == homes
+    with pytest.raises(FitError, match="widest moment"):
+        plan(with_ram(costed, floor.arena_bytes - 8))
+
+
 @pytest.mark.parametrize("seed", range(120, 126))
 def test_pages_fit_the_store(seed: int) -> None:
     costed = between(random_net(seed, 6).costed(), 0.2)

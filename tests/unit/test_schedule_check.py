@@ -241,6 +241,14 @@ def claiming(**change: Any) -> Schedule:
     return replace(schedule, solved=replace(schedule.solved, **change))
 
 
+def at_home(schedule: Schedule, *homes: str) -> Schedule:
+    return replace(schedule, costed=replace(schedule.costed, homes=frozenset(homes)))
+
+
+HOME_LEFT = (LEGAL[1], LEGAL[2], *LEGAL[3:29], LEGAL[30])
+"""w1 begins and ends the step in RAM, and is away in between."""
+
+
 BROKEN = [
     # Actions and names
     Broken("unknown_action", lambda: judged(instead(2, "free w1"))),  # type: ignore[arg-type]
@@ -314,6 +322,8 @@ BROKEN = [
     Broken("resident_twice", lambda: judged(resident=("w2", *RESIDENT))),
     Broken("resident_lost", lambda: judged((Free("w1"), *LEGAL), ("w1", *RESIDENT))),
     Broken("resident_gained", lambda: judged(without(29))),
+    Broken("home", lambda: at_home(judged(), "w1", *RESIDENT)),
+    Broken("home_left", lambda: at_home(judged(HOME_LEFT, ("w1", *RESIDENT)), "w1", *RESIDENT)),
     # Time and claims
     Broken("deadline", lambda: judged(time_s=0.011)),
     Broken("energy_claim", lambda: claiming(energy_j=judged().solved.energy_j * 1.01)),
