@@ -12,7 +12,7 @@ from poetgen.op import Array, Spec
 
 WIDTH = 110
 LARGE = 4096
-"""Elements from which on an array is written eight to a line, without wrapping."""
+"""Elements from which on an array is written six to a line, without wrapping."""
 
 
 def comment(text: str) -> str:
@@ -82,7 +82,7 @@ def array_text(c: str, array: Array, note: str) -> dict[str, Any]:
     flat = array.reshape(-1)
     if flat.dtype == np.float32 and flat.size > LARGE:
         texts = np.char.add(flat.astype("U32"), "f,").tolist()  # as short, and a hundred times as fast
-        rows = (" ".join(texts[k : k + 8]) for k in range(0, len(texts), 8))
+        rows = (" ".join(texts[k : k + 6]) for k in range(0, len(texts), 6))
         values = "\n".join(f"    {row}" for row in rows)
         return {"c": c, "ctype": "float", "size": flat.size, "values": values, "note": comment_safe(note)}
     if flat.dtype == np.float32:
