@@ -394,7 +394,9 @@ def _forward(graph: TrainingGraph, costed: CostedGraph, home: MemoryPlan) -> Mem
     except FitError:
         if not streaming:
             raise
-        schedule = plan(replace(forward, homes=frozenset(home.in_ram)), depth=0, gap=1e-2)
+        here = {t.name for t in graph.tensors.values() if t.persistent}  # no optimizer state in here
+        homes = frozenset(home.in_ram) & here
+        schedule = plan(replace(forward, homes=homes), depth=0, gap=1e-2)
     placed = place(schedule)
     check(placed.schedule)
     check_placement(placed)
